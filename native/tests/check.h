@@ -93,8 +93,7 @@ bool equal(const A& a, const B& b, const char* text, const char* file, int line)
     if constexpr (std::is_integral_v<A> && std::is_integral_v<B> && !std::is_same_v<A, bool> &&
                   !std::is_same_v<B, bool>) {
         // Signed and unsigned compare by value, so that CHECK_EQ(v.size(), 3) means what it says.
-        same = (a < A(0)) == (b < B(0)) &&
-               static_cast<std::uint64_t>(a) == static_cast<std::uint64_t>(b);
+        same = (a < A(0)) == (b < B(0)) && static_cast<std::uint64_t>(a) == static_cast<std::uint64_t>(b);
     } else {
         same = a == b;
     }
@@ -106,8 +105,9 @@ inline bool near(double a, double b, double tolerance, const char* text, const c
     state().checks++;
     const bool ok = std::abs(a - b) <= tolerance;
     if (!ok) {
-        fail(file, line, std::string(text) + ": " + show(a) + " and " + show(b) + " differ by more than " +
-                             show(tolerance));
+        fail(file, line,
+             std::string(text) + ": " + show(a) + " and " + show(b) + " differ by more than " +
+                 show(tolerance));
     }
     return ok;
 }
@@ -119,8 +119,9 @@ bool same_bits(const T* a, const T* b, std::size_t count, const char* text, cons
     state().checks++;
     for (std::size_t i = 0; i < count; i++) {
         if (std::memcmp(a + i, b + i, sizeof(T)) != 0) {
-            fail(file, line, std::string(text) + ": first difference at " + show(i) + " of " + show(count) +
-                                 ": " + show(a[i]) + " != " + show(b[i]));
+            fail(file, line,
+                 std::string(text) + ": first difference at " + show(i) + " of " + show(count) + ": " +
+                     show(a[i]) + " != " + show(b[i]));
             return false;
         }
     }
@@ -173,8 +174,8 @@ inline int run(int argc, char** argv) {
 
 }  // namespace check
 
-#define TEST(name)                                                        \
-    static void check_case_##name();                                      \
+#define TEST(name)                                                                       \
+    static void check_case_##name();                                                     \
     static const check::Registration check_registered_##name{#name, &check_case_##name}; \
     static void check_case_##name()
 
@@ -185,20 +186,21 @@ inline int run(int argc, char** argv) {
     check::same_bits((a), (b), (count), #a " same bits as " #b, __FILE__, __LINE__)
 
 // The statement must throw an exception of that type.
-#define CHECK_THROWS(type, statement)                                                   \
-    do {                                                                                \
-        bool check_caught = false;                                                      \
-        try {                                                                           \
-            statement;                                                                  \
-        } catch (const type&) {                                                         \
-            check_caught = true;                                                        \
-        }                                                                               \
-        check::that(check_caught, #statement " throws " #type, __FILE__, __LINE__);     \
+#define CHECK_THROWS(type, statement)                                               \
+    do {                                                                            \
+        bool check_caught = false;                                                  \
+        try {                                                                       \
+            statement;                                                              \
+        } catch (const type&) {                                                     \
+            check_caught = true;                                                    \
+        }                                                                           \
+        check::that(check_caught, #statement " throws " #type, __FILE__, __LINE__); \
     } while (false)
 
-#define REQUIRE(condition)                                                                               \
-    do {                                                                                                 \
-        if (!check::that(static_cast<bool>(condition), #condition, __FILE__, __LINE__)) throw check::Abort{}; \
+#define REQUIRE(condition)                                                              \
+    do {                                                                                \
+        if (!check::that(static_cast<bool>(condition), #condition, __FILE__, __LINE__)) \
+            throw check::Abort{};                                                       \
     } while (false)
 
 #define SKIP_UNLESS(condition, reason)               \
