@@ -1,0 +1,77 @@
+# Everything a developer or a first-time user types. Needs Python 3.10+ with headers and venv, g++ and make;
+# the rest (cmake, ninja, linters) comes from the package index into $(VENV).
+PYTHON ?= python3
+VENV ?= .venv
+PROMPT ?= Explain in two sentences why the sky is blue.
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+BUILD_DIR := build/$(notdir $(VENV))
+BUILD_TOOLS := 'scikit-build-core>=0.11' 'nanobind>=2.9' 'cmake>=3.18' ninja
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NATIVE_FORMATTED = $(shell find native -name '*.cpp' -o -name '*.h' | sort)
+PYTHON_CODE := $(wildcard src tests tools benchmarks examples)
+# Whatever ends up in the wheel.
+SOURCES := $(shell find src native CMakeLists.txt -type f -not -path '*/__pycache__/*' -not -path 'native/tests/*')
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test check format-check lint types imports native-test pytest fmt stub clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+run: $(VENV)/installed ## set everything up, pull SmolLM2-135M and answer PROMPT="..."
+	$(BIN)/edgeseek run smollm2-135m --prompt "$(PROMPT)"
+
+build: $(VENV)/installed ## create the environment, compile and install into it
+
+test: check native-test pytest ## everything that must pass
+
+check: format-check lint types imports ## formatting, lint, types and import contracts
+
+format-check: $(VENV)/dev
+	$(BIN)/ruff format --check $(PYTHON_CODE)
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE_FORMATTED)
+
+lint: $(VENV)/dev
+	$(BIN)/ruff check $(PYTHON_CODE)
+
+types: $(VENV)/dev
+	$(BIN)/mypy
+
+imports: $(VENV)/dev
+	PYTHONPATH=src $(BIN)/lint-imports
+
+native-test: $(VENV)/installed ## the C++ tests
+	$(BIN)/cmake --build $(BUILD_DIR) --target native_tests
+	$(BIN)/ctest --test-dir $(BUILD_DIR) --output-on-failure --no-tests=error
+
+pytest: $(VENV)/installed $(VENV)/dev ## the Python tests; PYTEST_ARGS="-k name" chooses some
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fmt: $(VENV)/dev ## format all code
+	$(BIN)/ruff check --fix-only --quiet $(PYTHON_CODE)
+	$(BIN)/ruff format $(PYTHON_CODE)
+	$(BIN)/clang-format -i $(NATIVE_FORMATTED)
+
+stub: $(VENV)/installed $(VENV)/dev ## regenerate src/edgeseek/_core.pyi from the built extension
+	$(BIN)/python tools/make_stub.py
+
+clean: ## remove what was built, and the environment
+	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(VENV)/created:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgeseek needs Python 3.10 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet $(BUILD_TOOLS)
+	touch $@
+
+# No build isolation: the build directory stays valid from one install to the next, so only changed files
+# are compiled again.
+$(VENV)/installed: $(VENV)/created pyproject.toml $(SOURCES)
+	$(PIP) install --quiet --no-build-isolation -Cbuild-dir=$(BUILD_DIR) -Ccmake.define.EDGESEEK_TESTS=ON .
+	touch $@
+
+$(VENV)/dev: $(VENV)/created pyproject.toml | $(VENV)/installed
+	$(PIP) install --quiet --no-build-isolation -Cbuild-dir=$(BUILD_DIR) -Ccmake.define.EDGESEEK_TESTS=ON '.[dev]'
+	touch $@ $(VENV)/installed
