@@ -1,14 +1,14 @@
 """Every environment variable and file root that edgeseek reads, in one frozen value.
 
-| variable          | meaning                                                        | default                 |
-|-------------------|----------------------------------------------------------------|-------------------------|
-| EDGESEEK_HOME     | folder of pulled packages and downloads                        | $XDG_CACHE_HOME/edgeseek|
-| XDG_CACHE_HOME    | parent of the default above                                    | ~/.cache                |
-| EDGESEEK_ISA      | force an instruction set: scalar, avx2, avxvnni, avx512, neon, | best the CPU has        |
-|                   | neondot                                                        |                         |
-| EDGESEEK_THREADS  | compute threads, 1 to 1024                                     | what the limits allow   |
-| HF_ENDPOINT       | base URL of the Hugging Face hub or a mirror of it             | https://huggingface.co  |
-| HF_TOKEN          | access token for gated or private repositories                 | none                    |
+| variable         | meaning                                                 | default                  |
+|------------------|---------------------------------------------------------|--------------------------|
+| EDGESEEK_HOME    | folder of pulled packages and downloads                 | $XDG_CACHE_HOME/edgeseek |
+| XDG_CACHE_HOME   | parent of the default above                             | ~/.cache                 |
+| EDGESEEK_ISA     | force an instruction set: scalar, avx2, avxvnni,        | best the CPU has         |
+|                  | avx512, neon, neondot                                   |                          |
+| EDGESEEK_THREADS | compute threads, 1 to 1024                              | what the limits allow    |
+| HF_ENDPOINT      | base URL of the Hugging Face hub or a mirror of it      | https://huggingface.co   |
+| HF_TOKEN         | access token for gated or private repositories          | none                     |
 
 An empty variable counts as unset. `NO_COLOR` and the terminal's own variables are left to rich, proxies
 to the HTTP and package clients. `proc_root` and `sys_root` have no variable: they exist so that whatever
@@ -93,14 +93,14 @@ def _cache_dir(env: Mapping[str, str]) -> Path:
         return _folder("EDGESEEK_HOME", home, env)
     cache = _value(env, "XDG_CACHE_HOME")
     # The XDG base directory specification says that a relative path there is to be ignored.
-    if cache is not None and os.path.isabs(cache):
+    if cache is not None and Path(cache).is_absolute():
         return Path(cache) / "edgeseek"
     return _user_home(env) / ".cache" / "edgeseek"
 
 
 def _user_home(env: Mapping[str, str]) -> Path:
     home = _value(env, "HOME")
-    return Path(home) if home is not None else Path(os.path.expanduser("~"))
+    return Path(home) if home is not None else Path.home()
 
 
 def _folder(name: str, text: str, env: Mapping[str, str]) -> Path:

@@ -92,7 +92,7 @@ def test_a_bad_value_names_the_variable_the_value_and_what_is_allowed(
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
-    with pytest.raises(UsageError, match="EDGESEEK_HOME is .* which is a file"):
+    with pytest.raises(UsageError, match=r"EDGESEEK_HOME is .* which is a file"):
         Settings.from_environment({"EDGESEEK_HOME": str(file)})
 
 

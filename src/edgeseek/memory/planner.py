@@ -1,0 +1,220 @@
+"""What a model will take, before anything is allocated: bytes by kind, KV blocks, the context.
+
+Pure arithmetic over a ModelConfig and the limits it is given; reads no files and allocates nothing.
+Knows nothing of engine, server or command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edgeseek.architectures.spec import ModelConfig
+from edgeseek.errors import DoesNotFitError, UsageError
+from edgeseek.memory.limits import MemoryLimit, MemoryLimits
+
+#: Token positions in one KV block: the runtime's BLOCK_TOKENS, which may not be imported from here.
+KV_BLOCK_TOKENS = 32
+#: Context where neither the caller asks for one nor the model or the memory is smaller.
+DEFAULT_CONTEXT = 8192
+#: Most tokens of one step: the longest prefill chunk.
+STEP_TOKENS = 512
+
+_MIB = 1 << 20
+#: Interpreter, numpy, tokenizers and the core, resident before a model is loaded.
+_RUNTIME_BASE = 48 * _MIB
+#: The tokenizer's tables, per entry of the vocabulary.
+_RUNTIME_PER_VOCABULARY_ENTRY = 400
+#: Stacks and per-thread scratch of the compute pool.
+_RUNTIME_PER_THREAD = 1 * _MIB
+#: A board sold as 8 GB shows about 7.5 GB once firmware and display have taken theirs.
+_LARGE_BOARD = 7_500_000_000
+_LARGE_BOARD_RESERVE = 800 * _MIB
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The plan of one loaded model; all sizes in bytes.
+
+    `blocks` × KV_BLOCK_TOKENS positions are allocated, enough for `slots` sequences of `context` tokens
+    at once. `weights` is file-backed and shared between processes; the rest is this process's own.
+    """
+
+    context: int
+    #: Why the context is what it is: "asked for", "the default", "the model's" or "what fits".
+    context_reason: str
+    slots: int
+    blocks: int
+    weights: int
+    kv: int
+    work: int
+    logits: int
+    runtime: int
+    #: Left to the rest of the machine; already taken from `available`.
+    reserve: int
+    #: What the plan may take: the least limit less its reserve, or the budget.
+    available: int
+    #: Name of the limit behind `available`.
+    decided_by: str
+
+    @property
+    def needed(self) -> int:
+        """Sum of all that the model takes."""
+        return self.weights + self.kv + self.work + self.logits + self.runtime
+
+    @property
+    def summary(self) -> str:
+        """One line for the terminal: the context, why, and the bytes behind it."""
+        kinds = f"weights {_mb(self.weights)}, KV {_mb(self.kv)}"
+        return (
+            f"context {self.context} ({self.context_reason}); needs {_mb(self.needed)} ({kinds}) "
+            f"of {_mb(self.available)} available by {self.decided_by}"
+        )
+
+
+def kv_bytes_per_token(config: ModelConfig) -> int:
+    """Bytes of keys and values of one position at f16: 2 planes × 2 bytes, each head of each layer."""
+    return config.num_layers * config.num_kv_heads * config.head_dim * 2 * 2
+
+
+def kv_blocks(context: int, slots: int) -> int:
+    """Blocks that hold `slots` sequences of `context` tokens; a sequence never shares its last block."""
+    return -(-context // KV_BLOCK_TOKENS) * slots
+
+
+def work_bytes(config: ModelConfig, step_tokens: int = STEP_TOKENS) -> int:
+    """Bytes of the core's activation buffers for a step of `step_tokens` tokens. An upper estimate.
+
+    Per token: 12 bytes for each element of the hidden state (residual and normed copy in fp32, their
+    int8 codes with one fp32 scale per 32), 6 for each of the feed-forward's (gate and up share one fp32
+    buffer with the product, plus its codes) and 8 for each of q, k, v and the attention's output.
+    """
+    qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+    attention = qkv + config.num_heads * config.head_dim
+    per_token = 12 * config.hidden_size + 6 * config.intermediate_size + 8 * attention
+    return step_tokens * per_token
+
+
+def logits_bytes(config: ModelConfig, rows: int) -> int:
+    """Bytes of `rows` rows of fp32 logits."""
+    return rows * config.vocab_size * 4
+
+
+def runtime_bytes(config: ModelConfig, threads: int) -> int:
+    """Bytes of the process around the model: interpreter, libraries, tokenizer, thread stacks."""
+    return _RUNTIME_BASE + config.vocab_size * _RUNTIME_PER_VOCABULARY_ENTRY + threads * _RUNTIME_PER_THREAD
+
+
+def reserve_bytes(capacity: int) -> int:
+    """What is left alone under a limit of `capacity` bytes: a tenth, and 800 MiB at least from 8 GB on."""
+    tenth = capacity // 10
+    return max(tenth, _LARGE_BOARD_RESERVE) if capacity >= _LARGE_BOARD else tenth
+
+
+def plan(
+    config: ModelConfig,
+    weight_bytes: int,
+    *,
+    limits: MemoryLimits,
+    context: int | None = None,
+    slots: int = 1,
+    threads: int = 1,
+    step_tokens: int = STEP_TOKENS,
+    logit_rows: int | None = None,
+    budget: int | None = None,
+) -> MemoryPlan:
+    """Plan the memory of a model whose package holds `weight_bytes` of weights.
+
+    `context` is in tokens; None takes the least of the model's own, DEFAULT_CONTEXT and what fits.
+    `slots` sequences can run at once. `logit_rows` is the most rows of logits in a step (default: one
+    per slot). `budget` caps the bytes; it takes no reserve, since whoever states it has chosen it.
+
+    Raises UsageError for a number that makes no sense, DoesNotFitError with the figures where the model
+    or the asked context does not fit.
+    """
+    _check_options(config, context, slots, budget)
+    available, reserve, decided_by = _available(limits, budget)
+    logits = logits_bytes(config, slots if logit_rows is None else logit_rows)
+    work = work_bytes(config, step_tokens)
+    runtime = runtime_bytes(config, threads)
+    block_bytes = KV_BLOCK_TOKENS * kv_bytes_per_token(config)
+    fixed = weight_bytes + work + logits + runtime
+    fitting = (available - fixed) // (block_bytes * slots) * KV_BLOCK_TOKENS
+
+    wanted, reason = _wanted_context(config, context)
+    if fitting < wanted:
+        if context is not None or fitting <= 0:
+            needed = fixed + kv_blocks(wanted if context else 1, slots) * block_bytes
+            raise _does_not_fit(needed, available, decided_by, weight_bytes, wanted, fitting, slots)
+        wanted, reason = fitting, "what fits"
+    blocks = kv_blocks(wanted, slots)
+    return MemoryPlan(
+        context=wanted,
+        context_reason=reason,
+        slots=slots,
+        blocks=blocks,
+        weights=weight_bytes,
+        kv=blocks * block_bytes,
+        work=work,
+        logits=logits,
+        runtime=runtime,
+        reserve=reserve,
+        available=available,
+        decided_by=decided_by,
+    )
+
+
+def _check_options(config: ModelConfig, context: int | None, slots: int, budget: int | None) -> None:
+    if slots < 1:
+        raise UsageError(f"{slots} sequences at once were asked for; give 1 or more slots")
+    if budget is not None and budget < 1:
+        raise UsageError(f"the memory budget is {budget} bytes; give a positive number or none")
+    if context is not None and context < 1:
+        raise UsageError(f"a context of {context} tokens was asked for; give 1 or more")
+    if context is not None and context > config.max_context:
+        raise UsageError(
+            f"a context of {context} tokens was asked for and the model knows {config.max_context}; "
+            f"give {config.max_context} or fewer"
+        )
+
+
+def _available(limits: MemoryLimits, budget: int | None) -> tuple[int, int, str]:
+    """Bytes the plan may take, the reserve taken from them, and the name of what decides."""
+
+    def left(limit: MemoryLimit) -> int:
+        return max(0, limit.available - reserve_bytes(limit.capacity))
+
+    deciding = min(limits.limits, key=left)
+    if budget is not None and budget < left(deciding):
+        return budget, 0, "the budget"
+    return left(deciding), reserve_bytes(deciding.capacity), deciding.name
+
+
+def _wanted_context(config: ModelConfig, context: int | None) -> tuple[int, str]:
+    if context is not None:
+        return context, "asked for"
+    if config.max_context <= DEFAULT_CONTEXT:
+        return config.max_context, "the model's"
+    return DEFAULT_CONTEXT, "the default"
+
+
+def _does_not_fit(
+    needed: int, available: int, decided_by: str, weights: int, context: int, fitting: int, slots: int
+) -> DoesNotFitError:
+    streams = "" if slots == 1 else f" for {slots} sequences at once"
+    if fitting > 0:
+        text = (
+            f"a context of {context} tokens{streams} needs {_mb(needed)} and {_mb(available)} are available "
+            f"by {decided_by}; the largest context that fits is {fitting}"
+        )
+    else:
+        text = (
+            f"the model needs {_mb(needed)} ({_mb(weights)} of weights){streams} and {_mb(available)} are "
+            f"available by {decided_by}: {_mb(needed - available)} are lacking; use a smaller model or "
+            f"--scheme, or free memory"
+        )
+    return DoesNotFitError(text, needed=needed, available=available)
+
+
+def _mb(size: int) -> str:
+    """Bytes as decimal megabytes, the unit of model file sizes; thousands separated."""
+    return f"{-(-size // 1_000_000):,} MB"
