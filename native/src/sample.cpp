@@ -19,18 +19,28 @@ constexpr float kUnit = 17592186044416.0f;  // 2^44, the weight of the most like
 // e^x for x <= 0 (and -infinity) without fma or rounding instructions: this file is built for the oldest machine of
 // its architecture, where both are library calls. Relative error < 2e-7; the same bits everywhere; e^0 == 1.
 inline float exp_of_nonpositive(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
-  x = x > exact::kExpLow ? x : exact::kExpLow;
+  constexpr float kRound = 12582912.0f;       // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  constexpr int32_t kLowest = -1028653056;    // the bits of -88; compared as integers, because compilers keep a
+  int32_t pattern;                            // branch for a comparison of floats, and the loop scalar
+  std::memcpy(&pattern, &x, sizeof pattern);
+  pattern |= std::numeric_limits<int32_t>::min();
+  pattern = pattern < kLowest ? pattern : kLowest;
+  std::memcpy(&x, &pattern, sizeof pattern);
   const float shifted = x * exact::kLog2e + kRound;
   const float n = shifted - kRound;
   const float r = (x - n * exact::kLn2High) - n * exact::kLn2Low;  // n * kLn2High is exact
-  float p = exact::kExpPoly[0];
-  for (int i = 1; i < 6; ++i) p = p * r + exact::kExpPoly[i];
+  const float* c = exact::kExpPoly;
+  const float p = ((((c[0] * r + c[1]) * r + c[2]) * r + c[3]) * r + c[4]) * r + c[5];
   const float y = (p * (r * r) + r) + 1.0f;
   const uint32_t bits = static_cast<uint32_t>(static_cast<int32_t>(n) + 127) << 23;
   float scale;
   std::memcpy(&scale, &bits, sizeof scale);
   return y * scale;
+}
+
+// ratios[i] = e^((values[i] - max) / temperature), at most 1.
+void probability_ratios(const float* values, size_t count, float max, float temperature, float* ratios) {
+  for (size_t i = 0; i < count; ++i) ratios[i] = exp_of_nonpositive((values[i] - max) / temperature);
 }
 
 inline bool is_finite(float x) {
@@ -182,14 +192,15 @@ void weigh(const float* values, size_t vocab, float max, const SampleParams& p, 
   }
   std::vector<float>& ratio = scratch.scaled;
   ratio.resize(vocab);
-  for (size_t i = 0; i < vocab; ++i) ratio[i] = exp_of_nonpositive((values[i] - max) / p.temperature);
+  probability_ratios(values, vocab, max, p.temperature, ratio.data());
   out.resize(vocab);
-  size_t n = 0;
+  TokenWeight* end = out.data();
   for (size_t i = 0; i < vocab; ++i) {
-    out[n] = {weight_of(ratio[i]), static_cast<int32_t>(i)};
-    n += out[n].weight > 0 ? 1 : 0;
+    const uint64_t weight = weight_of(ratio[i]);
+    *end = {weight, static_cast<int32_t>(i)};
+    end += weight > 0 ? 1 : 0;
   }
-  out.resize(n);
+  out.resize(static_cast<size_t>(end - out.data()));
 }
 
 uint64_t total_weight(const std::vector<TokenWeight>& tokens) {
@@ -276,7 +287,7 @@ void report_logprobs(const float* logits, size_t vocab, size_t top, SampleScratc
   const float max = highest(logits, vocab);
   std::vector<float>& ratio = scratch.scaled;
   ratio.assign((vocab + kLanes - 1) / kLanes * kLanes, 0.0f);
-  for (size_t i = 0; i < vocab; ++i) ratio[i] = exp_of_nonpositive(logits[i] - max);
+  probability_ratios(logits, vocab, max, 1.0f, ratio.data());
   double lanes[kLanes] = {};
   for (size_t i = 0; i < ratio.size(); i += kLanes) {
     for (size_t j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(ratio[i + j]);
