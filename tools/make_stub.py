@@ -27,8 +27,12 @@ def generate() -> str:
 
 def main() -> int:
     """Write or check; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail where the stub is out of date")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, fail where the stub is out of date"
+    )
     options = parser.parse_args()
     text = generate()
     if not options.check:

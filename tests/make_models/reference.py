@@ -1,0 +1,86 @@
+"""Compute with transformers what the tiny models must give, into tests/fixtures/tiny_logits.npz.
+
+    python -m tests.make_models.reference [--output FILE]
+
+Needs the extra `reference` (torch, transformers). CPU, float32, eager attention. For each case of
+`tiny.CASES` the file holds `NAME/ids` [tokens] and `NAME/logits` [tokens, vocab] float32, and
+`NAME/weights`, the sha256 of the tensors the numbers belong to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.make_models.tiny import CASES, TinyModel, prompt_ids, tensors, write
+
+FIXTURE = Path(__file__).resolve().parent.parent / "fixtures" / "tiny_logits.npz"
+#: Long enough to leave the first KV block (32 positions) and a sliding window of 8 many times.
+PROMPT_TOKENS = 44
+
+
+def weights_digest(model: TinyModel) -> str:
+    """sha256 hex over names and bytes of the model's tensors, in name order."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors(model).items()):
+        digest.update(name.encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def load_reference(folder: Path) -> Any:
+    """The folder's model in transformers: CPU, float32, eager attention, evaluation mode.
+
+    Raises ValueError where a tensor was not used or not found, since transformers would go on without it.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model, report = AutoModelForCausalLM.from_pretrained(
+        str(folder),
+        dtype=torch.float32,
+        attn_implementation="eager",
+        local_files_only=True,
+        output_loading_info=True,
+    )
+    problems = {kind: names for kind, names in report.items() if names}
+    if problems:
+        raise ValueError(f"{folder} does not load completely: {problems}")
+    return model.eval()
+
+
+def reference_logits(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:
+    """Logits [len(ids), vocab] of one forward pass of `load_reference`'s model over `ids`."""
+    import torch
+
+    with torch.no_grad():
+        logits = model(torch.tensor([ids])).logits[0]
+    return np.asarray(logits.float().numpy(), dtype=np.float32)
+
+
+def main() -> None:
+    """Recompute all cases."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, default=FIXTURE)
+    options = parser.parse_args()
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, case in CASES.items():
+        ids = prompt_ids(case, PROMPT_TOKENS)
+        with tempfile.TemporaryDirectory() as scratch:
+            model = load_reference(write(case, Path(scratch)))
+            arrays[f"{name}/logits"] = reference_logits(model, ids)
+        arrays[f"{name}/ids"] = np.asarray(ids, dtype=np.int32)
+        arrays[f"{name}/weights"] = np.asarray(weights_digest(case))
+    np.savez_compressed(options.output, **arrays)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""Tiny random models in the Hugging Face folder format, the same bytes on every machine.
+
+`write(CASES["llama-tied"], folder)` makes config.json, model.safetensors (float32), tokenizer.json,
+tokenizer_config.json (with a chat template) and generation_config.json from the case's seed, with numpy and
+safetensors only. `tests/fixtures/tiny_logits.npz` holds what transformers computes for each of them.
+
+Weights are drawn so that every part matters: norm gains around one, biases as large as what they are added
+to, matrices scaled by their inputs so that activations neither vanish nor explode. The draws come from
+numpy's legacy RandomState, whose stream is frozen; `Generator` streams may change between releases.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save_file
+
+SPECIALS = ("<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>")
+VOCAB_SIZE = 320
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}"
+    "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class TinyModel:
+    """One configuration: the keys of its config.json that differ from `_base_config`, and its seed."""
+
+    name: str
+    architecture: str
+    seed: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    layers: int = 2
+    tied: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def config(self) -> dict[str, Any]:
+        """The content of config.json."""
+        llama = self.architecture == "llama"
+        config: dict[str, Any] = {
+            "architectures": ["LlamaForCausalLM" if llama else "Qwen2ForCausalLM"],
+            "model_type": self.architecture,
+            "vocab_size": VOCAB_SIZE,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "hidden_act": "silu",
+            "max_position_embeddings": 512,
+            "rms_norm_eps": 1e-5 if llama else 1e-6,
+            "rope_theta": 10000.0,
+            "tie_word_embeddings": self.tied,
+            "torch_dtype": "float32",
+            "bos_token_id": 0,
+            "eos_token_id": 1,
+        }
+        if llama:
+            config["attention_bias"] = self.attention_bias
+            config["mlp_bias"] = self.mlp_bias
+        return {**config, **self.extra}
+
+
+def _by_name(*models: TinyModel) -> dict[str, TinyModel]:
+    return {model.name: model for model in models}
+
+
+#: Every tiny model of the tests. Sizes are odd on purpose: widths that are no multiple of 32 or 256,
+#: query widths that differ from the hidden size, one, some and all key/value heads.
+CASES: Mapping[str, TinyModel] = _by_name(
+    TinyModel("llama-tied", "llama", 11, 64, 96, heads=4, kv_heads=2, head_dim=16, tied=True),
+    TinyModel("llama-untied", "llama", 12, 96, 200, heads=2, kv_heads=2, head_dim=64, layers=3),
+    TinyModel("llama-one-kv-head", "llama", 13, 128, 144, heads=4, kv_heads=1, head_dim=128),
+    TinyModel(
+        "llama-biases",
+        "llama",
+        14,
+        96,
+        112,
+        heads=3,
+        kv_heads=3,
+        head_dim=32,
+        attention_bias=True,
+        mlp_bias=True,
+    ),
+    TinyModel(
+        "llama-linear-rope",
+        "llama",
+        15,
+        80,
+        128,
+        heads=4,
+        kv_heads=2,
+        head_dim=80,
+        extra={"rope_scaling": {"type": "linear", "factor": 4.0}},
+    ),
+    TinyModel(
+        "llama-rope-parameters",
+        "llama",
+        16,
+        64,
+        96,
+        heads=2,
+        kv_heads=1,
+        head_dim=96,
+        tied=True,
+        extra={"rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 50000.0}},
+    ),
+    TinyModel("qwen2-tied", "qwen2", 21, 64, 160, heads=4, kv_heads=2, head_dim=16, tied=True),
+    TinyModel("qwen2-untied", "qwen2", 22, 320, 352, heads=5, kv_heads=1, head_dim=64),
+    TinyModel(
+        "qwen2-wide-heads",
+        "qwen2",
+        23,
+        256,
+        288,
+        heads=2,
+        kv_heads=2,
+        head_dim=128,
+        extra={"rope_theta": 1000000.0},
+    ),
+    TinyModel(
+        "qwen2-sliding-window",
+        "qwen2",
+        24,
+        64,
+        96,
+        heads=4,
+        kv_heads=2,
+        head_dim=16,
+        layers=3,
+        extra={"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
+    ),
+)
+
+
+def tensors(model: TinyModel) -> dict[str, npt.NDArray[np.float32]]:
+    """All tensors of `model`, float32, in the order in which they are drawn."""
+    random = np.random.RandomState(model.seed)
+    out: dict[str, npt.NDArray[np.float32]] = {}
+
+    def matrix(name: str, rows: int, columns: int, gain: float = 1.0) -> None:
+        out[name] = (random.standard_normal((rows, columns)) * gain / np.sqrt(columns)).astype(np.float32)
+
+    def vector(name: str, size: int, mean: float, spread: float) -> None:
+        out[name] = (mean + spread * random.standard_normal(size)).astype(np.float32)
+
+    hidden, wide = model.hidden_size, model.intermediate_size
+    queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    qkv_bias = model.attention_bias or model.architecture == "qwen2"
+    matrix("model.embed_tokens.weight", VOCAB_SIZE, hidden, gain=np.sqrt(hidden))
+    for layer in range(model.layers):
+        prefix = f"model.layers.{layer}."
+        vector(prefix + "input_layernorm.weight", hidden, 1.0, 0.2)
+        for name, rows in (("q", queries), ("k", keys), ("v", keys)):
+            matrix(f"{prefix}self_attn.{name}_proj.weight", rows, hidden, gain=1.5)
+            if qkv_bias:
+                vector(f"{prefix}self_attn.{name}_proj.bias", rows, 0.0, 1.0)
+        matrix(prefix + "self_attn.o_proj.weight", hidden, queries)
+        if model.attention_bias:
+            vector(prefix + "self_attn.o_proj.bias", hidden, 0.0, 0.5)
+        vector(prefix + "post_attention_layernorm.weight", hidden, 1.0, 0.2)
+        for name, rows, columns in (("gate", wide, hidden), ("up", wide, hidden), ("down", hidden, wide)):
+            matrix(f"{prefix}mlp.{name}_proj.weight", rows, columns, gain=1.5)
+            if model.mlp_bias:
+                vector(f"{prefix}mlp.{name}_proj.bias", rows, 0.0, 0.5)
+    vector("model.norm.weight", hidden, 1.0, 0.2)
+    if not model.tied:
+        matrix("lm_head.weight", VOCAB_SIZE, hidden, gain=4.0)
+    return out
+
+
+def tokenizer_json() -> dict[str, Any]:
+    """A byte-level BPE of `VOCAB_SIZE` entries: the specials, the 256 bytes, then merges of common pairs."""
+    alphabet = _byte_alphabet()
+    vocab = {token: i for i, token in enumerate((*SPECIALS, *alphabet))}
+    space = alphabet[32]
+    merges: list[tuple[str, str]] = []
+    words = (f"{space}the", f"{space}and", f"{space}of", f"{space}to", "ing", "er", "on", "re", "ed", "is")
+    more = (f"{space}is", f"{space}in", f"{space}a", "tion", "es", "en", "al", "or", "ar", "ly", "th", "st")
+    long_words = (f"{space}model", f"{space}token", f"{space}self", "return", "import", "print", "class")
+    for word in (*words, *more, *long_words, "def", "for", "while", "else", "None", "True", "False"):
+        left = word[0]
+        for right in word[1:]:
+            if left + right not in vocab and len(vocab) < VOCAB_SIZE:
+                merges.append((left, right))
+                vocab[left + right] = len(vocab)
+            left += right
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": i,
+                "content": token,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for i, token in enumerate(SPECIALS)
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": True,
+        },
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocab,
+            "merges": [list(pair) for pair in merges],
+        },
+    }
+
+
+def _byte_alphabet() -> list[str]:
+    """The printable stand-ins that byte-level BPE uses for the bytes 0..255 (GPT-2's mapping)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    spare = iter(range(256, 512))
+    return [chr(byte) if byte in printable else chr(next(spare)) for byte in range(256)]
+
+
+def write(
+    model: TinyModel, folder: Path, changed: Mapping[str, npt.NDArray[np.float32]] | None = None
+) -> Path:
+    """Make the folder of `model` (with the tensors of `changed` put in place of its own) and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, Any] = {
+        "config.json": model.config(),
+        "tokenizer.json": tokenizer_json(),
+        "tokenizer_config.json": {
+            "bos_token": SPECIALS[0],
+            "eos_token": SPECIALS[1],
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "chat_template": CHAT_TEMPLATE,
+        },
+        "generation_config.json": {"bos_token_id": 0, "eos_token_id": 1},
+    }
+    for name, content in files.items():
+        (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    save_file({**tensors(model), **(changed or {})}, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def prompt_ids(model: TinyModel, length: int) -> list[int]:
+    """`length` token ids, the same for every run, without the special tokens."""
+    random = np.random.RandomState(1000 + model.seed)
+    return [int(i) for i in random.randint(len(SPECIALS), VOCAB_SIZE, size=length)]
