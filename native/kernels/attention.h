@@ -1,0 +1,164 @@
+// Paged attention with one order of sums for prefill, decode and verification, written once over F16.
+// Included inside an anonymous namespace after ops.h.
+//
+// Positions are cut into ranges of 256 absolute positions. Inside a range a score sums dimensions ascending,
+// the softmax denominator sums 16 lanes of positions mod 16, and the output sums tokens ascending; ranges are
+// merged left to right by the online-softmax rule (Milakov and Gimelshein, arXiv 1805.02867). A row's result
+// depends on its own position and the cached keys and values only, never on how tokens were grouped.
+
+constexpr int kRange = 256;
+constexpr int kKvBlock = 32;
+
+/// scores[r][0..31] = sum over dims of q[r][d] * k[d][0..31] for M rows.
+template <int M>
+ES_INLINE void score_rows(const float* q, int head_dim, const float* k, float* scores) {
+  F16 low[M], high[M];
+  for (int m = 0; m < M; ++m) low[m] = high[m] = f_zero();
+  for (int d = 0; d < head_dim; ++d) {
+    const F16 k0 = f_load(k + 32 * d), k1 = f_load(k + 32 * d + 16);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; ++m) {
+      const F16 x = f_set1(q[m * head_dim + d]);
+      low[m] = f_fma(x, k0, low[m]);
+      high[m] = f_fma(x, k1, high[m]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    f_store(scores + m * kRange, low[m]);
+    f_store(scores + m * kRange + 16, high[m]);
+  }
+}
+
+/// out[r][0..16 N) += sum over tokens [begin, end) of p[r][t] * v[t][0..16 N) for M rows.
+template <int M, int N>
+ES_INLINE void value_rows(const float* p, const float* v, int begin, int end, int head_dim, float* out) {
+  F16 acc[M][N];
+  for (int m = 0; m < M; ++m) {
+    for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * head_dim + 16 * n);
+  }
+  for (int t = begin; t < end; ++t) {
+    F16 value[N];
+    for (int n = 0; n < N; ++n) value[n] = f_load(v + t * head_dim + 16 * n);
+#pragma GCC unroll 4
+    for (int m = 0; m < M; ++m) {
+      const F16 weight = f_set1(p[m * kRange + t]);
+      for (int n = 0; n < N; ++n) acc[m][n] = f_fma(weight, value[n], acc[m][n]);
+    }
+  }
+  for (int m = 0; m < M; ++m) {
+    for (int n = 0; n < N; ++n) f_store(out + m * head_dim + 16 * n, acc[m][n]);
+  }
+}
+
+template <int M>
+ES_INLINE void value_row_block(const float* p, const float* v, int begin, int end, int head_dim, float* out) {
+  int d = 0;
+  for (; d + 32 <= head_dim; d += 32) value_rows<M, 2>(p, v + d, begin, end, head_dim, out + d);
+  if (d < head_dim) value_rows<M, 1>(p, v + d, begin, end, head_dim, out + d);
+}
+
+inline int at_least(int a, int b) { return a > b ? a : b; }
+inline int at_most(int a, int b) { return a < b ? a : b; }
+
+/// Turns scores of positions [lo, hi) of a range into exp(score - max), zero elsewhere in [from, to).
+/// Returns the sum; `*largest` is the maximum.
+ES_INLINE float softmax_row(float* scores, int from, int to, int lo, int hi, float* largest) {
+  const F16 lowest = f_set1(-3.402823466e38f);
+  F16 top = lowest;
+  for (int t = lo / 16 * 16; t < hi; t += 16) top = f_max(f_keep(f_load(scores + t), lo - t, hi - t, lowest), top);
+  *largest = f_reduce_max(top);
+  const F16 shift = f_set1(*largest);
+  F16 sum = f_zero();
+  for (int t = from; t < to; t += 16) {
+    F16 e = f_zero();
+    if (t < hi && t + 16 > lo) e = f_keep(f_exp(f_sub(f_load(scores + t), shift)), lo - t, hi - t, f_zero());
+    f_store(scores + t, e);
+    sum = f_add(sum, e);
+  }
+  return f_reduce_add(sum);
+}
+
+/// Folds a later range (max m1, sum l1, out o1) into the running result (m0, l0, o0).
+inline void merge_range(float* m0, float* l0, float* o0, float m1, float l1, const float* o1, int head_dim) {
+  const float m = *m0 > m1 ? *m0 : m1;
+  const float a = exact_exp(*m0 - m), b = exact_exp(m1 - m);
+  *l0 = __builtin_fmaf(*l0, a, l1 * b);
+  *m0 = m;
+  const F16 va = f_set1(a), vb = f_set1(b);
+  for (int d = 0; d < head_dim; d += 16) {
+    f_store(o0 + d, f_fma(f_load(o0 + d), va, f_mul(f_load(o1 + d), vb)));
+  }
+}
+
+void attention(const AttentionUnit& u) {
+  const int rows = u.tokens * u.heads, head_dim = u.head_dim;
+  float* scores = u.scratch;                     // [rows][256]
+  float* q = scores + rows * kRange;             // [rows][head_dim], scaled
+  float* total = q + rows * head_dim;            // [rows][head_dim], of all ranges so far
+  float* part = total + rows * head_dim;         // [rows][head_dim], of this range
+  float* plane = part + rows * head_dim;         // one block of K or V as floats
+  float* running_max = plane + kKvBlock * head_dim;
+  float* running_sum = running_max + rows;
+  float* range_max = running_sum + rows;
+  float* range_sum = range_max + rows;
+
+  const F16 scale = f_set1(u.scale);
+  for (int r = 0; r < rows; ++r) {
+    const float* source = u.q + static_cast<size_t>(r / u.heads) * u.q_token_stride + (r % u.heads) * head_dim;
+    for (int d = 0; d < head_dim; d += 16) f_store(q + r * head_dim + d, f_mul(f_load(source + d), scale));
+    running_sum[r] = 0.0f;
+  }
+  const int last_position = u.first_position + u.tokens - 1;
+  const int first_needed = u.window > 0 ? at_least(0, u.first_position - u.window + 1) : 0;
+
+  for (int base = first_needed / kRange * kRange; base <= last_position; base += kRange) {
+    // Whole KV blocks of this range that some row needs, as positions relative to base.
+    const int from = at_least(0, (first_needed - base) / kKvBlock * kKvBlock);
+    const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
+    for (int t = from; t < to; t += kKvBlock) {
+      const uint16_t* k = u.k[(base + t) / kKvBlock];
+      for (int i = 0; i < kKvBlock * head_dim; i += 16) f_store(plane + i, f_load_half(k + i));
+      int r = 0;
+      for (; r + 2 <= rows; r += 2) score_rows<2>(q + r * head_dim, head_dim, plane, scores + r * kRange + t);
+      if (r < rows) score_rows<1>(q + r * head_dim, head_dim, plane, scores + r * kRange + t);
+    }
+    for (int r = 0; r < rows; ++r) {
+      const int position = u.first_position + r / u.heads;
+      const int lo = u.window > 0 ? at_least(0, position - u.window + 1 - base) : 0;
+      const int hi = at_most(kRange, position + 1 - base);
+      if (lo < hi) {
+        range_sum[r] = softmax_row(scores + r * kRange, from, to, lo, hi, range_max + r);
+      } else {
+        range_sum[r] = 0.0f;
+        for (int t = from; t < to; t += 16) f_store(scores + r * kRange + t, f_zero());
+      }
+    }
+    for (int i = 0; i < rows * head_dim; i += 16) f_store(part + i, f_zero());
+    for (int t = from; t < to; t += kKvBlock) {
+      const int begin = at_least(0, first_needed - base - t), end = at_most(kKvBlock, last_position - base - t + 1);
+      const uint16_t* v = u.v[(base + t) / kKvBlock];
+      for (int i = begin * head_dim; i < end * head_dim; i += 16) f_store(plane + i, f_load_half(v + i));
+      int r = 0;
+      for (; r + 2 <= rows; r += 2) {
+        value_row_block<2>(scores + r * kRange + t, plane, begin, end, head_dim, part + r * head_dim);
+      }
+      if (r < rows) value_row_block<1>(scores + r * kRange + t, plane, begin, end, head_dim, part + r * head_dim);
+    }
+    for (int r = 0; r < rows; ++r) {
+      if (range_sum[r] == 0.0f) continue;
+      if (running_sum[r] == 0.0f) {
+        running_max[r] = range_max[r];
+        running_sum[r] = range_sum[r];
+        for (int d = 0; d < head_dim; d += 16) f_store(total + r * head_dim + d, f_load(part + r * head_dim + d));
+      } else {
+        merge_range(running_max + r, running_sum + r, total + r * head_dim, range_max[r], range_sum[r],
+                    part + r * head_dim, head_dim);
+      }
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    const F16 inverse = f_set1(1.0f / running_sum[r]);
+    float* target = u.out + static_cast<size_t>(r / u.heads) * u.out_token_stride + (r % u.heads) * head_dim;
+    for (int d = 0; d < head_dim; d += 16) f_store(target + d, f_mul(f_load(total + r * head_dim + d), inverse));
+  }
+}

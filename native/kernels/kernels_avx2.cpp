@@ -1,0 +1,30 @@
+// AVX2 + FMA + F16C: Haswell and later, Zen and later.
+#include "dot_class.h"
+#include "edgeseek/exact_math.h"
+#include "table.h"
+
+#include <immintrin.h>
+
+#define ES_INLINE inline __attribute__((always_inline))
+
+namespace edgeseek {
+namespace {
+constexpr int kRowBlock = 4;       // rows that share a pass over the weights
+constexpr size_t kDirectRows = 4;  // up to here weights are used straight from their packed form
+ES_INLINE void prefetch(const uint8_t* p) {
+  for (int i = 0; i < 5; ++i) _mm_prefetch(reinterpret_cast<const char*>(p) + 64 * i, _MM_HINT_T0);
+}
+#include "bytes16_sse.h"
+#include "vec16_avx2.h"
+#include "dot_avx2.h"
+#include "ops.h"
+#include "gemm.h"
+#include "attention.h"
+#include "table_entries.h"
+}  // namespace
+
+const Kernels* avx2_kernels() {
+  static const Kernels table = make_table("avx2");
+  return &table;
+}
+}  // namespace edgeseek

@@ -1,0 +1,25 @@
+// The scalar reference: every other instruction set must equal it bit for bit.
+#include "dot_class.h"
+#include "edgeseek/exact_math.h"
+#include "table.h"
+
+#define ES_INLINE inline
+
+namespace edgeseek {
+namespace {
+constexpr int kRowBlock = 1;       // rows that share a pass over the weights
+constexpr size_t kDirectRows = 1;  // up to here weights are used straight from their packed form
+inline void prefetch(const uint8_t*) {}
+#include "vec16_scalar.h"
+#include "dot_scalar.h"
+#include "ops.h"
+#include "gemm.h"
+#include "attention.h"
+#include "table_entries.h"
+}  // namespace
+
+const Kernels* scalar_kernels() {
+  static const Kernels table = make_table("scalar");
+  return &table;
+}
+}  // namespace edgeseek
