@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
-from edgeseek.quantize.packing import Blocks, Bytes, Words
+from edgeseek.quantize.packing import Blocks, Bytes, Plane, Words
 from edgeseek.quantize.schemes import Scheme
 
 _LOW = np.uint32(0x0F0F0F0F)
@@ -65,7 +64,7 @@ def split(dtype: str, raw: Bytes) -> Blocks:
     return _split_q4k_q5k(scheme, parts)
 
 
-def _planes(parts: Bytes, offset: int, count: int, dtype: str) -> npt.NDArray[np.generic]:
+def _planes(parts: Bytes, offset: int, count: int, dtype: str) -> Plane:
     """`count` items at byte `offset` of every block of [rows, blocks, bytes], as [count, blocks, rows]."""
     width = np.dtype(dtype).itemsize
     items = parts[:, :, offset : offset + count * width].view(dtype)
@@ -79,7 +78,7 @@ def _split_plain(scheme: Scheme, parts: Bytes) -> Blocks:
     if scheme in ("q4z", "q5z"):
         scales["m"] = _planes(parts, 2, 1, "<u2")
         offset = 4
-    high: npt.NDArray[np.generic] | None = None
+    high: Plane | None = None
     if scheme in ("q5", "q5z"):
         high = _planes(parts, offset, 4, "u1")
         offset += 4
@@ -93,9 +92,9 @@ def _split_plain(scheme: Scheme, parts: Bytes) -> Blocks:
     return Blocks(scheme, scales, codes)
 
 
-def _spread_nibble(bits: npt.NDArray[np.generic]) -> Words:
+def _spread_nibble(bits: Plane) -> Words:
     """Bit i of the low nibble becomes bit 4 of byte i: the fifth bits of a chunk's four codes."""
-    word = (bits & 15).astype(np.uint32)
+    word: Words = (bits & 15).astype(np.uint32)
     # The multiplication copies the nibble to bits 0, 7, 14 and 21, which puts bit i at bit 8 i.
     word *= np.uint32(0x00204081)
     word &= _BIT
@@ -124,7 +123,7 @@ def _split_q4k_q5k(scheme: Scheme, parts: Bytes) -> Blocks:
     return Blocks(scheme, scales, codes.reshape(64, *codes.shape[2:]))
 
 
-def _six_bit_scales(packed: npt.NDArray[np.generic]) -> tuple[Bytes, Bytes]:
+def _six_bit_scales(packed: Plane) -> tuple[Bytes, Bytes]:
     """Scales and mins [8, blocks, rows] from the 12 bytes that hold them.
 
     Bytes 0–3 and 4–7 hold numbers 0–3 in their low six bits, bytes 8–11 the low nibbles of numbers

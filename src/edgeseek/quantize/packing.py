@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +20,15 @@ from edgeseek.quantize.schemes import SCHEMES, Scheme, SchemeSpec, block_grid, i
 Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
+#: Unsigned integers of 1, 2 or 4 bytes.
+Plane = npt.NDArray[Any]
 
 _LOW = np.uint32(0x0F0F0F0F)
 _BIT = np.uint32(0x01010101)
 _PAIR = np.uint32(0x03030303)
-_DTYPES = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_DTYPES: Mapping[int, np.dtype[Any]] = MappingProxyType(
+    {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+)
 
 
 @dataclass(frozen=True)
@@ -36,17 +42,17 @@ class Blocks:
     """
 
     scheme: Scheme
-    scales: Mapping[str, npt.NDArray[np.unsignedinteger]]
+    scales: Mapping[str, Plane]
     codes: Words
 
     @property
     def rows(self) -> int:
-        return next(iter(self.scales.values())).shape[2]
+        return int(next(iter(self.scales.values())).shape[2])
 
     @property
     def blocks(self) -> int:
         """Blocks along K."""
-        return next(iter(self.scales.values())).shape[1]
+        return int(next(iter(self.scales.values())).shape[1])
 
 
 def pack(blocks: Blocks, layout: str) -> Bytes:
@@ -58,7 +64,7 @@ def pack(blocks: Blocks, layout: str) -> Bytes:
     width = interleave(layout)
     tiles = -(-blocks.rows // width)
     out: Bytes = np.zeros((tiles, blocks.blocks, width * spec.block_bytes), np.uint8)
-    parts = _stored_fields(spec, blocks.scales)
+    parts = _stored_fields(blocks.scales)
     offset = 0
     for field in spec.fields:
         plane = _plane(out, offset, field.runs, field.width, width)
@@ -128,9 +134,7 @@ def chunk_bytes(words: Words) -> Bytes:
     return np.ascontiguousarray(words.transpose(2, 1, 0)).view(np.uint8)
 
 
-def _stored_fields(
-    spec: SchemeSpec, scales: Mapping[str, npt.NDArray[np.unsignedinteger]]
-) -> Mapping[str, npt.NDArray[np.unsignedinteger]]:
+def _stored_fields(scales: Mapping[str, Plane]) -> Mapping[str, Plane]:
     """The scales as stored: the 6-bit ones of q4k and q5k are split into nibbles and bit pairs."""
     if "mn" not in scales:
         return scales
@@ -178,7 +182,7 @@ def _gather_bits(chunks: Words, mask: np.uint32, bits: int, out: Words) -> None:
 
 def _take_apart(stored: Bytes, spec: SchemeSpec, width: int) -> Blocks:
     """Inverse of `pack`, for [tiles, blocks, I * block bytes]; rows include the padding."""
-    parts: dict[str, npt.NDArray[np.unsignedinteger]] = {}
+    parts: dict[str, Plane] = {}
     offset = 0
     for field in spec.fields:
         plane = _plane(stored, offset, field.runs, field.width, width)
@@ -215,16 +219,14 @@ def _read_codes(spec: SchemeSpec, words: Words) -> Words:
     return chunks.reshape(-1, blocks, rows)
 
 
-def _plane(
-    stored: Bytes, offset: int, runs: int, width: int, channels: int
-) -> npt.NDArray[np.unsignedinteger]:
+def _plane(stored: Bytes, offset: int, runs: int, width: int, channels: int) -> Plane:
     """One field of [tiles, blocks, bytes] as a view [runs, blocks, tiles, I] of `width`-byte items."""
     tiles, blocks, _ = stored.shape
-    part = stored[:, :, offset : offset + runs * channels * width].view(_DTYPES[width])
+    part: Plane = stored[:, :, offset : offset + runs * channels * width].view(_DTYPES[width])
     return part.reshape(tiles, blocks, runs, channels).transpose(2, 1, 0, 3)
 
 
-def _fill(plane: npt.NDArray[np.unsignedinteger], source: npt.NDArray[np.unsignedinteger]) -> None:
+def _fill(plane: Plane, source: Plane) -> None:
     """Copy [runs, blocks, rows] into a plane; rows beyond the source stay zero."""
     runs, blocks, rows = source.shape
     channels = plane.shape[3]
@@ -234,16 +236,16 @@ def _fill(plane: npt.NDArray[np.unsignedinteger], source: npt.NDArray[np.unsigne
         plane[:, :, whole, :rest] = source[:, :, whole * channels :]
 
 
-def _rows_last(plane: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.unsignedinteger]:
+def _rows_last(plane: Plane) -> Plane:
     runs, blocks, tiles, channels = plane.shape
     return np.ascontiguousarray(plane).reshape(runs, blocks, tiles * channels)
 
 
-def _columns(plane: npt.NDArray[np.generic]) -> Floats:
+def _columns(plane: Plane) -> Floats:
     """[n, blocks, rows] of small integers as [rows, blocks, n] float32."""
     return plane.transpose(2, 1, 0).astype(np.float32)
 
 
-def _halves(plane: npt.NDArray[np.unsignedinteger]) -> Floats:
+def _halves(plane: Plane) -> Floats:
     """[1, blocks, rows] of half bits as [rows, blocks, 1] float32."""
     return _columns(plane.view("<f2"))

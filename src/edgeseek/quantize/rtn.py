@@ -5,14 +5,16 @@ Takes nothing but the weights. Knows nothing of files or models.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from edgeseek.quantize.packing import Blocks, Bytes, Floats, Words, chunk_words
+import numpy as np
+
+from edgeseek.quantize.packing import Blocks, Bytes, Floats, Plane, Words, chunk_words
 from edgeseek.quantize.schemes import GROUP, SCHEMES, Scheme
 
 #: Bytes per value of the float types that checkpoints store.
-FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+FLOAT_BYTES: Mapping[str, int] = MappingProxyType({"F32": 4, "F16": 2, "BF16": 2})
 
 _HALF_MAX = np.float32(65504.0)
 _NO_CODES: Words = np.empty((0, 0, 0), np.uint32)
@@ -39,7 +41,7 @@ def float_blocks(dtype: str, raw: Bytes, scheme: Scheme) -> Blocks:
     Only F16 to f16 and anything to f32 keeps every value. Raises RoundingError where a value is not
     finite or, for f16, beyond 65504.
     """
-    bits: npt.NDArray[np.unsignedinteger]
+    bits: Plane
     if scheme == "f16" and dtype == "F16":
         bits = np.ascontiguousarray(raw).view("<u2")
         # All exponent bits set means infinite or not a number.
@@ -106,6 +108,6 @@ def _check_finite(rows: Floats) -> None:
         raise RoundingError("it holds values that are not finite")
 
 
-def _rows_last(bits: npt.NDArray[np.unsignedinteger]) -> npt.NDArray[np.unsignedinteger]:
+def _rows_last(bits: Plane) -> Plane:
     """[rows, n] as [1, n, rows]."""
     return np.ascontiguousarray(bits.T)[None]

@@ -1,0 +1,12 @@
+"""Families of models, one file each: config parsing and the map from checkpoint to package tensors.
+
+A file of this folder that defines `FAMILY` is found by the name in config.json or in GGUF metadata;
+nothing else in the program knows families.
+"""
+
+from __future__ import annotations
+
+from edgeseek.architectures.registry import expected_tensors, parse_config, tensor_rules
+from edgeseek.architectures.spec import ModelConfig, Rope, TensorRule
+
+__all__ = ["ModelConfig", "Rope", "TensorRule", "expected_tensors", "parse_config", "tensor_rules"]

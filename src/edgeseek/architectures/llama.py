@@ -1,0 +1,89 @@
+"""Llama (LlamaForCausalLM) and Mistral (MistralForCausalLM), which is Llama with a sliding window.
+
+GGUF calls both "llama" and stores the two halves of each Q and K head interleaved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from edgeseek.architectures.decoder import (
+    LINEARS,
+    Biases,
+    decoder_rules,
+    decoder_shapes,
+    gguf_config,
+    gguf_head_dim,
+    gguf_sliding_windows,
+    huggingface_config,
+    permuted,
+)
+from edgeseek.architectures.family import Family
+from edgeseek.architectures.fields import Fields, config_fields
+from edgeseek.architectures.rope import gguf_rope, huggingface_rope
+from edgeseek.architectures.spec import ModelConfig, TensorRule
+from edgeseek.checkpoints.base import Checkpoint
+
+_ANY_BIAS = Biases(optional=frozenset(LINEARS))
+
+
+def parse_config(checkpoint: Checkpoint) -> ModelConfig:
+    """ModelConfig of a Llama or Mistral checkpoint of either kind."""
+    if checkpoint.kind == "gguf":
+        fields = config_fields(checkpoint, "llama.")
+        head_dim = gguf_head_dim(fields)
+        return gguf_config(
+            checkpoint,
+            fields,
+            architecture="llama",
+            rope=gguf_rope(fields, checkpoint.tensors, head_dim),
+            head_dim=head_dim,
+            sliding_windows=gguf_sliding_windows(fields),
+        )
+    fields = config_fields(checkpoint)
+    return huggingface_config(
+        checkpoint,
+        fields,
+        architecture="llama",
+        rope=huggingface_rope(fields),
+        sliding_windows=_mistral_windows(fields)
+        if "MistralForCausalLM" in (fields.get("architectures") or ())
+        else (),
+    )
+
+
+def rules(config: ModelConfig, checkpoint: Checkpoint) -> Iterable[TensorRule]:
+    """Rules for every tensor; a GGUF does not say which biases exist, config.json does."""
+    if checkpoint.kind == "gguf":
+        for rule in decoder_rules(config, "gguf", _ANY_BIAS):
+            yield replace(rule, unpermute_heads=permuted(rule, config))
+        return
+    fields = config_fields(checkpoint)
+    required: set[str] = set()
+    for key, part in (("attention_bias", "attn."), ("mlp_bias", "mlp.")):
+        if fields.flag(key, False):
+            required.update(linear for linear in LINEARS if linear.startswith(part))
+    yield from decoder_rules(config, "huggingface", Biases(required=frozenset(required)))
+
+
+def shapes(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...], bool]]:
+    """Package tensors; every bias may be absent."""
+    return decoder_shapes(config, _ANY_BIAS)
+
+
+def _mistral_windows(fields: Fields) -> tuple[int, ...]:
+    # An explicit null means full attention; an absent key means Mistral's default.
+    if "sliding_window" in fields.values and fields.get("sliding_window") is None:
+        return ()
+    return (fields.count("sliding_window", 4096),) * fields.count("num_hidden_layers")
+
+
+FAMILY = Family(
+    name="llama",
+    huggingface_names=("LlamaForCausalLM", "MistralForCausalLM"),
+    gguf_names=("llama",),
+    parse_config=parse_config,
+    rules=rules,
+    shapes=shapes,
+)

@@ -1,0 +1,119 @@
+"""Finds a checkpoint's family by name and holds its tensors against the family's rules."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from edgeseek.architectures.family import Family
+from edgeseek.architectures.spec import ModelConfig, TensorRule
+from edgeseek.checkpoints.base import Checkpoint
+from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
+
+#: Tensors that hold nothing the rules need: inverse frequencies, which follow from the config.
+_IGNORABLE_ENDS = (".rotary_emb.inv_freq",)
+#: Names shown in an error before the rest is counted.
+_SHOWN = 5
+
+
+@lru_cache(maxsize=1)
+def families() -> tuple[Family, ...]:
+    """Every family of this folder, by file name."""
+    package = __name__.rpartition(".")[0]
+    found = []
+    for module in sorted(info.name for info in pkgutil.iter_modules([str(Path(__file__).parent)])):
+        family = getattr(importlib.import_module(f"{package}.{module}"), "FAMILY", None)
+        if isinstance(family, Family):
+            found.append(family)
+    return tuple(found)
+
+
+def parse_config(checkpoint: Checkpoint) -> ModelConfig:
+    """The hyper-parameters of `checkpoint`.
+
+    Raises UnsupportedCheckpointError for an unknown architecture, RoPE scaling, activation or other key
+    that changes the maths, CheckpointFormatError for absent or contradictory values.
+    """
+    return _family_of(checkpoint).parse_config(checkpoint)
+
+
+def tensor_rules(config: ModelConfig, checkpoint: Checkpoint) -> tuple[TensorRule, ...]:
+    """One rule for each tensor that the package will hold, in package order.
+
+    Optional tensors that the checkpoint lacks are left out. Raises MissingTensorError for an absent
+    tensor or another shape than the config's, UnsupportedCheckpointError for tensors no rule uses.
+    """
+    rules = []
+    used = set()
+    for rule in _named(config.architecture).rules(config, checkpoint):
+        tensor = checkpoint.tensors.get(rule.source)
+        if tensor is None:
+            if rule.optional:
+                continue
+            raise MissingTensorError(
+                f"{checkpoint.path} has no tensor {rule.source!r}, which {config.architecture} needs; "
+                f"the checkpoint is incomplete, download it again"
+            )
+        if tuple(tensor.shape) != rule.shape:
+            raise MissingTensorError(
+                f"{checkpoint.path}: tensor {rule.source!r} has shape {list(tensor.shape)}, "
+                f"and the config asks for {list(rule.shape)}"
+            )
+        used.add(rule.source)
+        rules.append(rule)
+    _refuse_unused(config, checkpoint, used)
+    return tuple(rules)
+
+
+def expected_tensors(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...], bool]]:
+    """Package tensor name -> (logical shape, whether it may be absent), for a config from a package.
+
+    Raises UnsupportedCheckpointError for an unknown architecture.
+    """
+    return _named(config.architecture).shapes(config)
+
+
+def _refuse_unused(config: ModelConfig, checkpoint: Checkpoint, used: set[str]) -> None:
+    unused = [name for name in checkpoint.tensors if name not in used and not name.endswith(_IGNORABLE_ENDS)]
+    if config.tied_embeddings and "lm_head.weight" in unused:
+        # Some tools save the shared matrix under both names; the config says that they are one.
+        unused.remove("lm_head.weight")
+    if unused:
+        more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
+        raise UnsupportedCheckpointError(
+            f"{checkpoint.path} holds tensors that {config.architecture} does not use: "
+            f"{', '.join(sorted(unused)[:_SHOWN])}{more}; it is of another kind than its config says"
+        )
+
+
+def _family_of(checkpoint: Checkpoint) -> Family:
+    if checkpoint.kind == "gguf":
+        name = checkpoint.raw_config.get("general.architecture")
+        if not isinstance(name, str):
+            raise CheckpointFormatError(f"{checkpoint.path} has no 'general.architecture'; download it again")
+        wanted, known = [name], {key: family for family in families() for key in family.gguf_names}
+    else:
+        listed = checkpoint.raw_config.get("architectures")
+        wanted = [str(name) for name in listed] if isinstance(listed, list | tuple) else []
+        if not wanted:
+            raise CheckpointFormatError(
+                f"config.json of {checkpoint.path} names no 'architectures'; it is not a model's config"
+            )
+        known = {key: family for family in families() for key in family.huggingface_names}
+    for name in wanted:
+        if name in known:
+            return known[name]
+    raise UnsupportedCheckpointError(
+        f"{checkpoint.path}: unknown architecture {', '.join(wanted)}; known are {', '.join(sorted(known))}"
+    )
+
+
+def _named(architecture: str) -> Family:
+    for family in families():
+        if family.name == architecture:
+            return family
+    known: Iterable[str] = (family.name for family in families())
+    raise UnsupportedCheckpointError(f"unknown architecture {architecture!r}; known are {', '.join(known)}")
