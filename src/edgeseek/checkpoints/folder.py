@@ -135,7 +135,7 @@ class FolderCheckpoint:
                 if tensor in tensors:
                     raise CheckpointFormatError(
                         f"tensor {tensor!r} is in two shards of {self.path}, "
-                        f"{tensors[tensor].file.path.name} and {name}; remove the shards that {INDEX} does not mean and download again"
+                        f"{tensors[tensor].file.path.name} and {name}; download them again"
                     )
             tensors.update(shard.tensors)
         for tensor, name in weight_map.items():

@@ -130,7 +130,7 @@ class _Parser:
             )
         if version not in VERSIONS:
             raise UnsupportedCheckpointError(
-                f"{self.file.path} has GGUF version {version} and {' and '.join(map(str, VERSIONS))} are read; "
+                f"{self.file.path} has GGUF version {version}, not {' or '.join(map(str, VERSIONS))}; "
                 f"convert the model again with a current llama.cpp"
             )
         return version
