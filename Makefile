@@ -8,7 +8,14 @@ PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 BUILD_DIR := build/$(notdir $(VENV))
 BUILD_TOOLS := 'scikit-build-core>=0.11' 'nanobind>=2.9' 'cmake>=3.18' ninja
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+CMAKE_OPTIONS := --config-settings=cmake.define.EDGESEEK_TESTS=ON
+ifdef CI
+CMAKE_OPTIONS += --config-settings=cmake.define.EDGESEEK_WERROR=ON
+endif
+# No build isolation: the build directory stays valid from one install to the next, so only changed files
+# are compiled again.
+INSTALL := $(PIP) install --no-build-isolation --config-settings=build-dir=$(BUILD_DIR) $(CMAKE_OPTIONS)
 NATIVE_FORMATTED = $(shell find native -name '*.cpp' -o -name '*.h' | sort)
 PYTHON_CODE := $(wildcard src tests tools benchmarks examples)
 # Whatever ends up in the wheel.
@@ -63,15 +70,13 @@ clean: ## remove what was built, and the environment
 $(VENV)/created:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "edgeseek needs Python 3.10 or newer")'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet $(BUILD_TOOLS)
+	$(PIP) install $(BUILD_TOOLS)
 	touch $@
 
-# No build isolation: the build directory stays valid from one install to the next, so only changed files
-# are compiled again.
 $(VENV)/installed: $(VENV)/created pyproject.toml $(SOURCES)
-	$(PIP) install --quiet --no-build-isolation -Cbuild-dir=$(BUILD_DIR) -Ccmake.define.EDGESEEK_TESTS=ON .
+	$(INSTALL) .
 	touch $@
 
 $(VENV)/dev: $(VENV)/created pyproject.toml | $(VENV)/installed
-	$(PIP) install --quiet --no-build-isolation -Cbuild-dir=$(BUILD_DIR) -Ccmake.define.EDGESEEK_TESTS=ON '.[dev]'
-	touch $@ $(VENV)/installed
+	$(INSTALL) '.[dev]'
+	touch $@
