@@ -146,7 +146,7 @@ def gguf_config(
     embedding = checkpoint.tensors.get("token_embd.weight")
     if embedding is None:
         raise MissingTensorError(
-            f"{checkpoint.path} has no tensor 'token_embd.weight'; it holds a vocabulary only, or is incomplete"
+            f"{checkpoint.path} has no tensor 'token_embd.weight'; it is a vocabulary only or incomplete"
         )
     text = Fields(checkpoint.text_assets.gguf_metadata, fields.origin, "tokenizer.ggml.")
     bos = text.token_ids("bos_token_id")

@@ -1,0 +1,119 @@
+"""Streams planned tensors as packed bytes: rows read, restored in order, converted, interleaved.
+
+A few pieces are worked on at once by a thread pool (numpy releases the interpreter lock) and delivered
+in order, so memory holds a handful of pieces and never a tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeseek.errors import UnsupportedCheckpointError
+from edgeseek.package.plan import PlannedTensor
+from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS, split
+from edgeseek.quantize.packing import Blocks, pack, values
+from edgeseek.quantize.report import SquareSums, square_sums
+from edgeseek.quantize.rtn import FLOAT_BYTES, RoundingError, float_blocks, floats, from_floats
+from edgeseek.quantize.schemes import interleave
+
+#: Weights in a piece: its arrays then stay in a core's own cache.
+PIECE_WEIGHTS = 3 << 17
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Packed bytes of consecutive rows of one planned tensor, and what rounding did to them."""
+
+    data: Bytes
+    last: bool
+    sums: SquareSums
+
+
+def stream(plans: Sequence[PlannedTensor], pool: Executor, ahead: int) -> Iterator[Piece]:
+    """Pieces of all plans in order, at most `ahead` being worked on beyond the one delivered.
+
+    Raises UnsupportedCheckpointError for values that the scheme cannot hold.
+    """
+    pending: deque[Future[Piece]] = deque()
+    try:
+        for plan in plans:
+            ranges = list(row_ranges(plan))
+            for start, stop in ranges:
+                pending.append(pool.submit(make_piece, plan, start, stop))
+                if len(pending) > ahead:
+                    yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def row_ranges(plan: PlannedTensor) -> Iterator[tuple[int, int]]:
+    """Row ranges of about `PIECE_WEIGHTS` weights, cut at whole tiles and whole permuted heads."""
+    rule = plan.rule
+    if len(rule.shape) == 1:
+        yield 0, 1
+        return
+    rows, columns = rule.shape
+    unit = interleave(plan.layout)
+    if rule.unpermute_heads:
+        unit = math.lcm(unit, rows // rule.unpermute_heads)
+    step = max(unit, PIECE_WEIGHTS // columns // unit * unit)
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
+
+
+def make_piece(plan: PlannedTensor, start: int, stop: int) -> Piece:
+    """Read and pack rows [start, stop) of `plan`; for a vector, all of it."""
+    rule = plan.rule
+    raw = plan.source.read_rows(start, stop)
+    try:
+        if len(rule.shape) == 1:
+            return _vector_piece(plan, raw)
+        if rule.unpermute_heads:
+            raw = restore_head_rows(raw, rule.shape[0] // rule.unpermute_heads)
+        blocks, sums = _convert(plan, raw)
+    except RoundingError as error:
+        raise UnsupportedCheckpointError(
+            f"tensor {rule.source!r} cannot become {plan.scheme}: {error}"
+        ) from error
+    return Piece(pack(blocks, plan.layout), stop == rule.shape[0], sums)
+
+
+def restore_head_rows(rows: Bytes, head_dim: int) -> Bytes:
+    """Undo GGUF's interleaving: within each head, row 2 j + h becomes row h · head_dim / 2 + j."""
+    heads = rows.reshape(-1, head_dim // 2, 2, rows.shape[1])
+    return np.ascontiguousarray(heads.transpose(0, 2, 1, 3)).reshape(rows.shape)
+
+
+def _vector_piece(plan: PlannedTensor, raw: Bytes) -> Piece:
+    rule = plan.rule
+    if rule.unpermute_heads:
+        items = raw.reshape(rule.shape[0], FLOAT_BYTES[plan.source.dtype])
+        raw = restore_head_rows(items, rule.shape[0] // rule.unpermute_heads).reshape(1, -1)
+    vector = floats(plan.source.dtype, raw)
+    if not np.isfinite(vector).all():
+        raise RoundingError("it holds values that are not finite")
+    return Piece(np.ascontiguousarray(vector).view(np.uint8), True, SquareSums())
+
+
+def _convert(plan: PlannedTensor, raw: Bytes) -> tuple[Blocks, SquareSums]:
+    dtype = plan.source.dtype
+    if plan.action == "kept" and dtype in GGUF_BLOCKS:
+        return split(dtype, raw), SquareSums()
+    if plan.exact and dtype in FLOAT_BYTES:
+        return float_blocks(dtype, raw, plan.scheme), SquareSums()
+    original = floats(dtype, raw) if dtype in FLOAT_BYTES else values(split(dtype, raw))
+    blocks = from_floats(original, plan.scheme)
+    sums = SquareSums() if plan.exact else square_sums(original, values(blocks))
+    return blocks, sums

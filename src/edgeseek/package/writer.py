@@ -1,0 +1,235 @@
+"""Writes a package so that it exists whole or not at all.
+
+Everything goes to a folder beside the target, is synced, renamed to the target, and the parent folder is
+synced. The temporary folder is removed on any exception; one that a killed writer left is removed by the
+next writer in the same place. Knows nothing of where the weights come from.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeseek.errors import StorageError
+from edgeseek.package.container import Container
+from edgeseek.package.files import Files, WritableFile
+from edgeseek.package.manifest import MANIFEST_NAME, WEIGHTS_NAME
+
+#: Room for the manifest and the text files besides the weights, for the check of free space.
+_TEXT_ROOM = 32 << 20
+#: A writer's folder: a dot, the target's name, the process id, a random part.
+_TEMPORARY = re.compile(r"\.(?P<target>.+)\.(?P<pid>[0-9]+)-[0-9a-f]{8}\.partial")
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class PackageWriter:
+    """Use as a context manager: tensors in the container's order, then `finish`.
+
+    Raises StorageError for an existing target, a full disk, a missing permission and any other failure
+    of the file system; leaving the block without `finish` removes what was written.
+    """
+
+    def __init__(self, target: Path, container: Container, files: Files) -> None:
+        self._target = target.absolute()
+        self._container = container
+        self._files = files
+        self._temporary: Path | None = None
+        self._unlock: Callable[[], None] | None = None
+        self._weights: WritableFile | None = None
+        self._written = 0
+
+    def __enter__(self) -> PackageWriter:
+        try:
+            with self._translated():
+                self._prepare()
+        except BaseException:
+            self._abandon()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._abandon()
+
+    def write_tensor(self, pieces: Iterable[npt.NDArray[np.uint8]]) -> str:
+        """Write the next tensor of the container; returns the sha256 hex of its bytes.
+
+        `pieces` are C-contiguous and hold exactly the extent's size together, else ValueError.
+        """
+        if self._weights is None:
+            raise ValueError("the writer is not open")
+        extent = self._container.extents[self._written]
+        digest = hashlib.sha256()
+        total = 0
+        for piece in pieces:
+            data = piece.reshape(-1).data
+            with self._translated():
+                self._weights.write(data)
+            digest.update(data)
+            total += piece.size
+        if total != extent.size:
+            raise ValueError(f"{extent.name} has {total} bytes, and {extent.size} were announced")
+        with self._translated():
+            self._weights.write(bytes(extent.end - extent.begin - total))
+        self._written += 1
+        return digest.hexdigest()
+
+    def finish(self, manifest: bytes, texts: Mapping[str, bytes]) -> None:
+        """Write `edgeseek.json` and the text files, sync, and give the folder its name."""
+        if self._weights is None or self._temporary is None:
+            raise ValueError("the writer is not open")
+        if self._written != len(self._container.extents):
+            raise ValueError(f"{self._written} of {len(self._container.extents)} tensors were written")
+        with self._translated():
+            weights, self._weights = self._weights, None
+            _sync_and_close(weights)
+            for name, data in {**texts, MANIFEST_NAME: manifest}.items():
+                file = self._files.create(self._temporary / name)
+                try:
+                    file.write(data)
+                finally:
+                    _sync_and_close(file)
+            self._files.sync_folder(self._temporary)
+            if self._files.exists(self._target):
+                raise _target_exists(self._target)
+            self._files.rename(self._temporary, self._target)
+            self._temporary = None
+            self._files.sync_folder(self._target.parent)
+
+    def _prepare(self) -> None:
+        if self._files.exists(self._target):
+            raise _target_exists(self._target)
+        parent = self._target.parent
+        self._make_parents(parent)
+        remove_abandoned(parent, self._files)
+        needed = self._container.file_bytes + _TEXT_ROOM
+        free = self._files.free_bytes(parent)
+        if free < needed:
+            raise StorageError(
+                f"the package takes {_megabytes(needed)} and {parent} has {_megabytes(free)} free; "
+                f"free some space or choose a target on another disk"
+            )
+        self._temporary, self._unlock = self._own_folder(parent)
+        self._weights = self._files.create(self._temporary / WEIGHTS_NAME)
+        self._weights.write(self._container.header)
+
+    def _own_folder(self, parent: Path) -> tuple[Path, Callable[[], None]]:
+        """A new folder that is locked; a cleaning writer may have taken the first one in between."""
+        while True:
+            name = f".{self._target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial"
+            self._files.make_folder(parent / name)
+            try:
+                unlock = self._files.lock_folder(parent / name)
+            except FileNotFoundError:
+                continue
+            if unlock is not None:
+                return parent / name, unlock
+
+    def _make_parents(self, folder: Path) -> None:
+        missing = []
+        while not self._files.exists(folder):
+            missing.append(folder)
+            folder = folder.parent
+        for path in reversed(missing):
+            try:
+                self._files.make_folder(path)
+            except FileExistsError:
+                continue
+            self._files.sync_folder(path.parent)
+
+    def _abandon(self) -> None:
+        """Drop what is open; remove the temporary folder unless it was renamed."""
+        weights, self._weights = self._weights, None
+        temporary, self._temporary = self._temporary, None
+        unlock, self._unlock = self._unlock, None
+        try:
+            if weights is not None:
+                weights.close()
+            if temporary is not None:
+                self._files.remove_tree(temporary)
+        except OSError as error:
+            raise StorageError(
+                f"cannot remove the unfinished package {temporary}: {_reason(error)}; remove it by hand"
+            ) from error
+        finally:
+            if unlock is not None:
+                unlock()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _storage_error(error, self._target) from error
+
+
+def remove_abandoned(folder: Path, files: Files) -> list[Path]:
+    """Remove what writers that no longer run left in `folder`; returns the removed paths.
+
+    A living writer holds a lock on its folder, in whichever process or container it runs.
+    """
+    removed = []
+    for name in files.names(folder):
+        if not _TEMPORARY.fullmatch(name):
+            continue
+        path = folder / name
+        try:
+            unlock = files.lock_folder(path)
+            if unlock is None:
+                continue
+            try:
+                files.remove_tree(path)
+            finally:
+                unlock()
+        except OSError:
+            # Another user's, or one that its own writer has just renamed or removed.
+            continue
+        removed.append(path)
+    return removed
+
+
+def _sync_and_close(file: WritableFile) -> None:
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
+def _target_exists(target: Path) -> StorageError:
+    return StorageError(f"{target} exists already; remove it first or choose another target")
+
+
+def _storage_error(error: OSError, target: Path) -> StorageError:
+    if error.errno in _OUT_OF_SPACE:
+        return StorageError(
+            f"no space left while writing {target} ({_reason(error)}); nothing was kept, "
+            f"free some space or choose a target on another disk"
+        )
+    if error.errno in _FORBIDDEN:
+        return StorageError(
+            f"not allowed to write {target} ({_reason(error)}); change the permissions "
+            f"or choose another target"
+        )
+    if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+        return _target_exists(target)
+    return StorageError(f"cannot write {target}: {_reason(error)}; nothing was kept")
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.0f} MB"
