@@ -102,7 +102,7 @@ class FolderCheckpoint:
         if names:
             raise CheckpointFormatError(
                 f"{self.path} holds {len(names)} safetensors shards ({names[0]}, ...) and no {INDEX}; "
-                f"download the index too"
+                "download the index too"
             )
         pickled = sorted(
             file.name for pattern in ("*.bin", "*.pt", "*.pth") for file in self.path.glob(pattern)
@@ -177,7 +177,7 @@ def shard_names(index: Mapping[str, Any], what: str) -> dict[str, str]:
         if not plain:
             raise CheckpointFormatError(
                 f"{what} places tensor {tensor!r} in {name!r}, which is no safetensors file beside it; "
-                f"download it again"
+                "download it again"
             )
     return weight_map
 

@@ -104,9 +104,8 @@ class _Pull:
                 )
             except (AttributeError, KeyError, TypeError) as error:
                 raise DownloadError(
-                    f"{self.settings.hf_endpoint} answered for {self.source.repo} with something else than a "
-                    "list "
-                    f"of files; check HF_ENDPOINT"
+                    f"{self.settings.hf_endpoint} has no list of files for {self.source.repo} in its answer; "
+                    "check HF_ENDPOINT"
                 ) from error
         self.commit = info.sha or self.commit
         return {item.rfilename: _hub_file(item) for item in info.siblings or ()}
@@ -148,8 +147,7 @@ class _Pull:
                 partial.discard()
                 raise DownloadError(
                     f"{file.name} of {self.source.repo} arrived with {partial.size} bytes and another digest "
-                    "than "
-                    f"the repository lists; run the same command again, it starts that file anew"
+                    "than the repository lists; run the same command again, it starts that file anew"
                 )
         finish(path, target)
 
@@ -196,8 +194,7 @@ class _Pull:
         except errors.GatedRepoError as error:
             raise DownloadError(
                 f"{repo} is gated: accept its terms at {endpoint}/{repo}, then set HF_TOKEN to a token of "
-                "that "
-                f"account"
+                "that account"
             ) from error
         except errors.RepositoryNotFoundError as error:
             raise UnknownModelError(
@@ -216,8 +213,7 @@ class _Pull:
             if status in (401, 403):
                 raise DownloadError(
                     f"{endpoint} refused {what} of {repo} (status {status}); check that HF_TOKEN is valid "
-                    "and may "
-                    f"read it"
+                    "and may read it"
                 ) from error
             raise _Interrupted(repo, endpoint, what, _one_line(error)) from error
         # Whichever HTTP client the package uses, its errors derive from a base of the package's own.

