@@ -52,6 +52,10 @@ template <Scheme scheme>
 struct PackedGroup {
   static constexpr Codes codes = Traits<scheme>::codes;
   static constexpr Form form = Traits<scheme>::form;
+  // Mean bytes of a group of 32 columns; how far ahead to prefetch.
+  static constexpr size_t kPackedBytes =
+      static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16 * 32 /
+      static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].block);
   const uint8_t* nibbles;  // or int8 codes of q8
   F16 dw, mw;              // of the group; halves: of each half
 
@@ -103,6 +107,7 @@ template <Scheme scheme>
 struct UnpackedGroup {
   static constexpr Codes codes = Traits<scheme>::codes;
   static constexpr Form form = Traits<scheme>::form;
+  static constexpr size_t kPackedBytes = 0;  // in cache already
   const uint8_t* bytes;
   F16 dw, mw;
 
@@ -177,7 +182,7 @@ void run_rows(const uint8_t* weights, size_t groups, const Activations& a, size_
   for (int m = 0; m < M; ++m) acc[m] = first_group == 0 ? f_zero() : f_load(out + m * ldo);
   for (size_t g = 0; g < groups; ++g) {
     const Group w(weights, g);
-    prefetch(weights + (g + 8) * 288);
+    if constexpr (Group::kPackedBytes > 0) prefetch<Group::kPackedBytes>(weights + (g + 8) * Group::kPackedBytes);
     accumulate<M>(w, a, first_group + g, acc);
   }
 #pragma GCC unroll 16

@@ -2,8 +2,7 @@
 #include "dot_class.h"
 #include "edgeseek/exact_math.h"
 #include "table.h"
-
-#include <immintrin.h>
+#include "x86_intrinsics.h"
 
 #define ES_INLINE inline __attribute__((always_inline))
 
@@ -11,11 +10,13 @@ namespace edgeseek {
 namespace {
 constexpr int kRowBlock = 4;       // rows that share a pass over the weights
 constexpr size_t kDirectRows = 4;  // up to here weights are used straight from their packed form
+template <size_t bytes>
 ES_INLINE void prefetch(const uint8_t* p) {
-  for (int i = 0; i < 5; ++i) _mm_prefetch(reinterpret_cast<const char*>(p) + 64 * i, _MM_HINT_T0);
+  for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
 }
 #include "bytes16_sse.h"
 #include "vec16_avx2.h"
+#include "chunk_avx2.h"
 #include "dot_avx2.h"
 #include "ops.h"
 #include "gemm.h"

@@ -1,5 +1,30 @@
+// AVX-512 F, BW, VL, DQ and VNNI: Ice Lake and later servers, Zen 4 and later.
+#include "dot_class.h"
+#include "edgeseek/exact_math.h"
 #include "table.h"
+#include "x86_intrinsics.h"
+
+#define ES_INLINE inline __attribute__((always_inline))
 
 namespace edgeseek {
-const Kernels* avx512_kernels() { return scalar_kernels(); }
+namespace {
+constexpr int kRowBlock = 8;       // rows that share a pass over the weights
+constexpr size_t kDirectRows = 8;  // up to here weights are used straight from their packed form
+template <size_t bytes>
+ES_INLINE void prefetch(const uint8_t* p) {
+    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+}
+#include "bytes16_sse.h"
+#include "vec16_avx512.h"
+#include "dot_avx512.h"
+#include "ops.h"
+#include "gemm.h"
+#include "attention.h"
+#include "table_entries.h"
+}  // namespace
+
+const Kernels* avx512_kernels() {
+    static const Kernels table = make_table("avx512");
+    return &table;
+}
 }  // namespace edgeseek

@@ -9,6 +9,7 @@ namespace edgeseek {
 namespace {
 constexpr int kRowBlock = 1;       // rows that share a pass over the weights
 constexpr size_t kDirectRows = 1;  // up to here weights are used straight from their packed form
+template <size_t bytes>
 inline void prefetch(const uint8_t*) {}
 #include "vec16_scalar.h"
 #include "dot_scalar.h"

@@ -32,7 +32,8 @@ inline F16 f_abs(F16 x) {
   return {_mm256_andnot_ps(sign, x.a), _mm256_andnot_ps(sign, x.b)};
 }
 inline void f_store_half(uint16_t* p, F16 x) {
-  x = f_max(f_min(x, f_set1(65504.0f)), f_set1(-65504.0f));
+  // The bound comes first, so that a NaN, as second operand, stays one.
+  x = f_max(f_set1(-65504.0f), f_min(f_set1(65504.0f), x));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
 }

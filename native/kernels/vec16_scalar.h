@@ -74,10 +74,11 @@ inline float f_reduce_add(F16 a) {  // lanes i and i+8, then i+4, i+2, i+1
   }
   return a.lane[0];
 }
-inline float f_reduce_max(F16 a) {
-  float m = a.lane[0];
-  for (int i = 1; i < 16; ++i) m = a.lane[i] > m ? a.lane[i] : m;
-  return m;
+inline float f_reduce_max(F16 a) {  // the same tree, so that even a NaN gives one result
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) a.lane[i] = a.lane[i] > a.lane[i + width] ? a.lane[i] : a.lane[i + width];
+  }
+  return a.lane[0];
 }
 inline F16 f_round(F16 a) {  // to nearest even
   for (int i = 0; i < 16; ++i) a.lane[i] = __builtin_nearbyintf(a.lane[i]);

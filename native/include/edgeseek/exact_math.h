@@ -20,11 +20,11 @@ constexpr float kExpPoly[6] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e
                                4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f};
 }  // namespace exact
 
-/// e^x; 0 at and below -88, finite (about 1.65e38) at and above 88.
+/// e^x; 0 at and below -88 and for a NaN, finite (about 1.65e38) at and above 88.
 static inline float exact_exp(float x) {
   using namespace exact;
-  x = x < kExpLow ? kExpLow : x;
-  x = x > kExpHigh ? kExpHigh : x;
+  x = x > kExpLow ? x : kExpLow;  // this way round, a NaN becomes kExpLow
+  x = x < kExpHigh ? x : kExpHigh;
   const float n = __builtin_nearbyintf(x * kLog2e);
   float r = __builtin_fmaf(-n, kLn2High, x);
   r = __builtin_fmaf(-n, kLn2Low, r);
@@ -97,7 +97,7 @@ static inline uint16_t float_to_half(float x) {
   __builtin_memcpy(&bits, &x, 4);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   bits &= 0x7fffffffu;
-  if (bits > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
+  if (bits > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((bits >> 13) & 0x1ffu));
   if (bits < 0x38800000u) {  // subnormal half or zero: adding 0.5 aligns the half's last bit with the float's
     float magnitude;
     __builtin_memcpy(&magnitude, &bits, 4);

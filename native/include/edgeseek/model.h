@@ -1,0 +1,75 @@
+// A decoder-only transformer made of packed matrices that someone else keeps mapped.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "edgeseek/kv_pool.h"
+#include "edgeseek/matrix.h"
+
+namespace edgeseek {
+
+struct ModelShape {
+    int layers = 0;
+    int hidden = 0;
+    int intermediate = 0;
+    int heads = 0;
+    int kv_heads = 0;
+    int head_dim = 0;
+    int vocab = 0;
+    float rms_eps = 0.0f;
+    bool tied_embeddings = false;
+    std::vector<float> inverse_frequencies;  // head_dim / 2, scaling applied
+    std::vector<int> windows;                // per layer, 0: all positions
+
+    size_t q_width() const { return static_cast<size_t>(heads) * static_cast<size_t>(head_dim); }
+    size_t kv_width() const { return static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim); }
+    KvShape kv() const { return {layers, kv_heads, head_dim}; }
+};
+
+struct Linear {
+    Matrix weight;
+    const float* bias = nullptr;  // [rows] or none
+};
+
+struct Layer {
+    const float* attn_norm = nullptr;  // [hidden]
+    const float* mlp_norm = nullptr;   // [hidden]
+    Linear q, k, v, o, gate, up, down;
+    int window = 0;
+};
+
+/// A named tensor as the package stores it; `bytes` is what may be read.
+struct NamedTensor {
+    std::string name;
+    std::string scheme;
+    std::string layout;  // "tiles", "rows" or "flat"
+    size_t rows = 0;
+    size_t columns = 0;  // 1 for vectors
+    const uint8_t* data = nullptr;
+    size_t bytes = 0;
+};
+
+class Model {
+  public:
+    /// Checks every size, scheme and alignment. Throws std::invalid_argument that names the tensor.
+    Model(ModelShape shape, const std::vector<NamedTensor>& tensors);
+
+    const ModelShape& shape() const { return shape_; }
+    const std::vector<Layer>& layers() const { return layers_; }
+    const Matrix& embedding() const { return embedding_; }
+    const Linear& head() const { return head_; }
+    const float* final_norm() const { return final_norm_; }
+    /// Bytes of weights read for one token, the head included and one embedding row.
+    size_t bytes_per_token() const;
+
+  private:
+    ModelShape shape_;
+    std::vector<Layer> layers_;
+    Matrix embedding_;
+    Linear head_;
+    const float* final_norm_ = nullptr;
+};
+
+}  // namespace edgeseek

@@ -1,0 +1,334 @@
+#include "forward.h"
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+#include "edgeseek/exact_math.h"
+
+namespace edgeseek {
+namespace {
+
+// A worker takes about this many bytes of weights at a time: enough to stream, little enough to share evenly.
+constexpr size_t kClaimBytes = 48 << 10;
+
+}  // namespace
+
+Runner::Pass::Pass(Runner& runner, const Batch& batch, float* logits, std::vector<Tap>* taps)
+    : runner_(runner),
+      batch_(batch),
+      logits_(logits),
+      taps_(taps != nullptr && !taps->empty() ? taps : nullptr),
+      model_(runner.model_),
+      shape_(runner.model_.shape()),
+      kernels_(runner.kernels_),
+      b_(*runner.buffers_),
+      total_(batch.total),
+      phase_(static_cast<size_t>(runner.threads_.size()) * 16, 0) {
+    row_slice_.reserve(static_cast<size_t>(total_));
+    row_position_.reserve(static_cast<size_t>(total_));
+    int row = 0;
+    for (size_t s = 0; s < batch.slices.size(); ++s) {
+        const BatchSlice& slice = batch.slices[s];
+        if (slice.tokens != 1) single_tokens_ = false;
+        for (int t = 0; t < slice.tokens; t += b_.tokens_per_unit) {
+            const int count = std::min(b_.tokens_per_unit, slice.tokens - t);
+            tasks_.push_back({static_cast<int>(s), row + t, count, slice.past + t});
+        }
+        for (int t = 0; t < slice.tokens; ++t) {
+            row_slice_.push_back(static_cast<int>(s));
+            row_position_.push_back(slice.past + t);
+        }
+        row += slice.tokens;
+    }
+    // Longest first, so that the last tasks to finish are short ones.
+    std::stable_sort(tasks_.begin(), tasks_.end(), [](const AttentionTask& a, const AttentionTask& c) {
+        return static_cast<int64_t>(a.tokens) * (a.position + a.tokens) >
+               static_cast<int64_t>(c.tokens) * (c.position + c.tokens);
+    });
+    for (TaskCounter& c : b_.counters) c.next.store(0, std::memory_order_relaxed);
+}
+
+TaskCounter& Runner::Pass::next_counter(Worker& worker) {
+    int& phase = phase_[static_cast<size_t>(worker.id()) * 16];
+    return b_.counters[static_cast<size_t>(phase++)];
+}
+
+void Runner::Pass::run(Worker& worker) {
+    embed(worker);
+    for (int i = 0; i < shape_.layers; ++i) {
+        attention_layer(worker, i);
+        mlp_layer(worker, i);
+    }
+    head(worker);
+}
+
+void Runner::Pass::embed(Worker& worker) {
+    TaskCounter& counter = next_counter(worker);
+    const auto hidden = static_cast<size_t>(shape_.hidden), half = static_cast<size_t>(shape_.head_dim / 2);
+    for (int64_t i; (i = counter.claim(1)) < total_;) {
+        const auto row = static_cast<size_t>(i);
+        dequantize_row(model_.embedding(), static_cast<size_t>(batch_.tokens[i]), b_.x.row(row, hidden));
+        const auto position = static_cast<float>(row_position_[row]);
+        for (size_t j = 0; j < half; ++j) {
+            double sine, cosine;
+            // The angle is rounded to binary32 as the reference implementations do.
+            const float angle = position * shape_.inverse_frequencies[j];
+            exact_sincos(static_cast<double>(angle), &sine, &cosine);
+            b_.cosine.get()[row * half + j] = static_cast<float>(cosine);
+            b_.sine.get()[row * half + j] = static_cast<float>(sine);
+        }
+    }
+    worker.barrier();
+    tap(worker, -1, "embed", total_, b_.x.get(), hidden, hidden);
+}
+
+Activations Runner::Pass::prepare(Worker& worker, const float* x, size_t width, size_t ldx, const float* weight,
+                                  QuantizedRows& shared, int rows, const int32_t* pick) {
+    const size_t padded = round_up(width, 32);
+    const auto one = [&](const float* source, float* normed, const QuantizedRow& quantized) {
+        if (weight != nullptr) {
+            kernels_.rms_norm(source, weight, width, shape_.rms_eps, normed);
+            source = normed;
+        }
+        kernels_.quantize(source, padded, quantized);
+    };
+    if (rows == 1 && taps_ == nullptr) {
+        Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
+        for (size_t i = width; i < padded; ++i) own.row.get()[i] = 0.0f;
+        const float* source = pick != nullptr ? x + static_cast<size_t>(pick[0]) * ldx : x;
+        one(source, own.row.get(), own.quantized.row(0));
+        return own.quantized.view(weight != nullptr ? own.row.get() : source, padded);
+    }
+    TaskCounter& counter = next_counter(worker);
+    for (int64_t i; (i = counter.claim(1)) < rows;) {
+        const auto row = static_cast<size_t>(i);
+        const size_t source = pick != nullptr ? static_cast<size_t>(pick[row]) : row;
+        one(x + source * ldx, b_.normed.row(row, b_.hidden_pad), shared.row(row));
+    }
+    worker.barrier();
+    return weight != nullptr ? shared.view(b_.normed.get(), b_.hidden_pad) : shared.view(x, ldx);
+}
+
+template <class Epilogue>
+void Runner::Pass::product(Worker& worker, const Linear* const* linears, int count, const Activations& a, int rows,
+                           const Epilogue& epilogue) {
+    TaskCounter& counter = next_counter(worker);
+    Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
+    int64_t tiles = 0;
+    for (int i = 0; i < count; ++i) tiles += static_cast<int64_t>(linears[i]->weight.tiles());
+    const auto row_count = static_cast<size_t>(rows);
+    const auto chunks = static_cast<int64_t>((row_count + kRowChunk - 1) / kRowChunk);
+    const size_t tile_bytes = linears[0]->weight.tile_bytes();
+    const int64_t claim = rows > 16 ? 1 : static_cast<int64_t>(std::max<size_t>(1, kClaimBytes / tile_bytes));
+    const int64_t tasks = tiles * chunks;
+    for (int64_t begin; (begin = counter.claim(claim)) < tasks;) {
+        const int64_t end = std::min(begin + claim, tasks);
+        for (int64_t task = begin; task < end; ++task) {
+            const size_t first = static_cast<size_t>(task / tiles) * kRowChunk;
+            const size_t some = std::min(kRowChunk, row_count - first);
+            auto tile = static_cast<size_t>(task % tiles);
+            int which = 0;
+            while (tile >= linears[which]->weight.tiles()) tile -= linears[which++]->weight.tiles();
+            const Matrix& w = linears[which]->weight;
+            kernels_.gemm[static_cast<int>(w.scheme)](w.tile(tile), w.padded_columns(), a.from_row(first), some,
+                                                      own.tile_a.get(), kTile, own.unpacked.get());
+            epilogue(which, tile, first, some, own.tile_a.get());
+        }
+    }
+    worker.barrier();
+}
+
+namespace {
+
+/// Adds a tile's bias to all rows of `out` [rows][16].
+void add_bias(const Linear& linear, size_t tile, size_t rows, float* out) {
+    if (linear.bias == nullptr) return;
+    const size_t first = tile * kTile, some = std::min<size_t>(kTile, linear.weight.rows - first);
+    for (size_t r = 0; r < rows; ++r) {
+        for (size_t i = 0; i < some; ++i) out[r * kTile + i] += linear.bias[first + i];
+    }
+}
+
+void copy_tile(const Linear& linear, size_t tile, size_t rows, const float* out, float* target, size_t ld) {
+    const size_t first = tile * kTile, some = std::min<size_t>(kTile, linear.weight.rows - first);
+    for (size_t r = 0; r < rows; ++r) std::memcpy(target + r * ld + first, out + r * kTile, some * sizeof(float));
+}
+
+void add_tile(const Linear& linear, size_t tile, size_t rows, const float* out, float* target, size_t ld) {
+    const size_t first = tile * kTile, some = std::min<size_t>(kTile, linear.weight.rows - first);
+    for (size_t r = 0; r < rows; ++r) {
+        for (size_t i = 0; i < some; ++i) target[r * ld + first + i] += out[r * kTile + i];
+    }
+}
+
+}  // namespace
+
+void Runner::Pass::attention_layer(Worker& worker, int index) {
+    const Layer& layer = model_.layers()[static_cast<size_t>(index)];
+    const auto hidden = static_cast<size_t>(shape_.hidden);
+    Activations a = prepare(worker, b_.x.get(), hidden, hidden, layer.attn_norm, b_.hidden_q, total_);
+    tap(worker, index, "attn_norm", total_, b_.normed.get(), hidden, b_.hidden_pad);
+    const Linear* const qkv[] = {&layer.q, &layer.k, &layer.v};
+    const size_t offsets[] = {0, shape_.q_width(), shape_.q_width() + shape_.kv_width()};
+    product(worker, qkv, 3, a, total_, [&](int which, size_t tile, size_t first, size_t rows, float* out) {
+        add_bias(*qkv[which], tile, rows, out);
+        copy_tile(*qkv[which], tile, rows, out, b_.qkv.row(first, b_.qkv_width) + offsets[which], b_.qkv_width);
+    });
+    attend(worker, index);
+    tap(worker, index, "attn", total_, b_.attn.get(), shape_.q_width(), b_.attn_pad);
+    a = prepare(worker, b_.attn.get(), shape_.q_width(), b_.attn_pad, nullptr, b_.hidden_q, total_);
+    const Linear* const o[] = {&layer.o};
+    product(worker, o, 1, a, total_, [&](int, size_t tile, size_t first, size_t rows, float* out) {
+        add_bias(layer.o, tile, rows, out);
+        add_tile(layer.o, tile, rows, out, b_.x.row(first, hidden), hidden);
+    });
+}
+
+void Runner::Pass::mlp_layer(Worker& worker, int index) {
+    const Layer& layer = model_.layers()[static_cast<size_t>(index)];
+    const auto hidden = static_cast<size_t>(shape_.hidden);
+    Activations a = prepare(worker, b_.x.get(), hidden, hidden, layer.mlp_norm, b_.hidden_q, total_);
+    tap(worker, index, "mlp_norm", total_, b_.normed.get(), hidden, b_.hidden_pad);
+    Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
+    const Linear* const gate[] = {&layer.gate};
+    product(worker, gate, 1, a, total_, [&](int, size_t tile, size_t first, size_t rows, float* out) {
+        const Matrix& w = layer.up.weight;
+        kernels_.gemm[static_cast<int>(w.scheme)](w.tile(tile), w.padded_columns(), a.from_row(first), rows,
+                                                  own.tile_b.get(), kTile, own.unpacked.get());
+        add_bias(layer.gate, tile, rows, out);
+        add_bias(layer.up, tile, rows, own.tile_b.get());
+        kernels_.swiglu(out, own.tile_b.get(), rows * kTile, out);
+        copy_tile(layer.gate, tile, rows, out, b_.mlp.row(first, b_.mlp_pad), b_.mlp_pad);
+    });
+    tap(worker, index, "mlp", total_, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad);
+    a = prepare(worker, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad, nullptr, b_.mlp_q, total_);
+    const Linear* const down[] = {&layer.down};
+    product(worker, down, 1, a, total_, [&](int, size_t tile, size_t first, size_t rows, float* out) {
+        add_bias(layer.down, tile, rows, out);
+        add_tile(layer.down, tile, rows, out, b_.x.row(first, hidden), hidden);
+    });
+    tap(worker, index, "output", total_, b_.x.get(), hidden, hidden);
+}
+
+void Runner::Pass::rotate_and_store(int layer, int row, int kv_head) {
+    const auto r = static_cast<size_t>(row);
+    const int group = shape_.heads / shape_.kv_heads, dim = shape_.head_dim;
+    const auto head = static_cast<size_t>(kv_head), width = static_cast<size_t>(dim);
+    const float* cosine = b_.cosine.get() + r * (width / 2);
+    const float* sine = b_.sine.get() + r * (width / 2);
+    float* q = b_.qkv.row(r, b_.qkv_width) + head * static_cast<size_t>(group) * width;
+    float* k = b_.qkv.row(r, b_.qkv_width) + shape_.q_width() + head * width;
+    const float* v = k + shape_.kv_width();
+    kernels_.rope(q, group, dim, cosine, sine);
+    kernels_.rope(k, 1, dim, cosine, sine);
+    const BatchSlice& slice = batch_.slices[static_cast<size_t>(row_slice_[r])];
+    const int position = row_position_[r], block = slice.blocks[position / kBlockTokens];
+    const int column = position % kBlockTokens;
+    kernels_.store_kv(k, v, dim, runner_.pool_.k(block, layer, kv_head) + column,
+                      runner_.pool_.v(block, layer, kv_head) + static_cast<size_t>(column) * width);
+}
+
+void Runner::Pass::run_unit(Worker& worker, int layer, const AttentionTask& task, int kv_head) {
+    Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
+    const BatchSlice& slice = batch_.slices[static_cast<size_t>(task.slice)];
+    const int window = model_.layers()[static_cast<size_t>(layer)].window;
+    const int last = task.position + task.tokens - 1;
+    const int first = window > 0 ? std::max(0, task.position - window + 1) : 0;
+    for (int i = first / kBlockTokens; i <= last / kBlockTokens; ++i) {
+        own.k_planes.get()[i] = runner_.pool_.k(slice.blocks[i], layer, kv_head);
+        own.v_planes.get()[i] = runner_.pool_.v(slice.blocks[i], layer, kv_head);
+    }
+    AttentionUnit unit{};
+    unit.heads = shape_.heads / shape_.kv_heads;
+    unit.head_dim = shape_.head_dim;
+    const auto row = static_cast<size_t>(task.row);
+    const size_t offset = static_cast<size_t>(kv_head) * static_cast<size_t>(unit.heads * unit.head_dim);
+    unit.q = b_.qkv.row(row, b_.qkv_width) + offset;
+    unit.q_token_stride = b_.qkv_width;
+    unit.out = b_.attn.row(row, b_.attn_pad) + offset;
+    unit.out_token_stride = b_.attn_pad;
+    unit.tokens = task.tokens;
+    unit.first_position = task.position;
+    unit.window = window;
+    unit.scale = 1.0f / __builtin_sqrtf(static_cast<float>(shape_.head_dim));
+    unit.k = own.k_planes.get();
+    unit.v = own.v_planes.get();
+    unit.scratch = own.attention.get();
+    kernels_.attention(unit);
+}
+
+void Runner::Pass::attend(Worker& worker, int layer) {
+    const auto kv_heads = static_cast<int64_t>(shape_.kv_heads);
+    if (!single_tokens_) {
+        TaskCounter& stores = next_counter(worker);
+        for (int64_t i; (i = stores.claim(kv_heads)) < total_ * kv_heads;) {
+            for (int h = 0; h < shape_.kv_heads; ++h) rotate_and_store(layer, static_cast<int>(i / kv_heads), h);
+        }
+        worker.barrier();
+    }
+    TaskCounter& units = next_counter(worker);
+    for (int64_t i; (i = units.claim(1)) < static_cast<int64_t>(tasks_.size()) * kv_heads;) {
+        const AttentionTask& task = tasks_[static_cast<size_t>(i / kv_heads)];
+        const int head = static_cast<int>(i % kv_heads);
+        if (single_tokens_) rotate_and_store(layer, task.row, head);
+        run_unit(worker, layer, task, head);
+    }
+    worker.barrier();
+}
+
+void Runner::Pass::head(Worker& worker) {
+    const auto hidden = static_cast<size_t>(shape_.hidden);
+    const int rows = batch_.logit_count;
+    if (rows == 0) return;
+    const Activations a = prepare(worker, b_.x.get(), hidden, hidden, model_.final_norm(), b_.hidden_q, rows,
+                                  batch_.logit_rows);
+    tap(worker, -1, "final_norm", rows, b_.normed.get(), hidden, b_.hidden_pad);
+    const Linear* const head[] = {&model_.head()};
+    const auto vocab = static_cast<size_t>(shape_.vocab);
+    product(worker, head, 1, a, rows, [&](int, size_t tile, size_t first, size_t some, float* out) {
+        add_bias(model_.head(), tile, some, out);
+        copy_tile(model_.head(), tile, some, out, logits_ + first * vocab, vocab);
+    });
+}
+
+void Runner::Pass::tap(Worker& worker, int layer, const char* point, int rows, const float* values, size_t width,
+                       size_t ld) {
+    if (taps_ == nullptr) return;
+    if (worker.id() == 0) {
+        const std::string name = layer < 0 ? point : "layers." + std::to_string(layer) + "." + point;
+        for (Tap& t : *taps_) {
+            if (t.name != name) continue;
+            t.width = width;
+            t.values.resize(static_cast<size_t>(rows) * width);
+            for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+                std::memcpy(t.values.data() + r * width, values + r * ld, width * sizeof(float));
+            }
+        }
+    }
+    worker.barrier();
+}
+
+std::vector<std::string> Runner::Pass::tap_names(const ModelShape& shape) {
+    std::vector<std::string> names{"embed"};
+    for (int i = 0; i < shape.layers; ++i) {
+        for (const char* point : {"attn_norm", "attn", "mlp_norm", "mlp", "output"}) {
+            names.push_back("layers." + std::to_string(i) + "." + point);
+        }
+    }
+    names.push_back("final_norm");
+    return names;
+}
+
+void Runner::Pass::check_taps() const {
+    if (taps_ == nullptr) return;
+    const std::vector<std::string> known = tap_names(shape_);
+    for (const Tap& t : *taps_) {
+        if (std::find(known.begin(), known.end(), t.name) == known.end()) {
+            throw std::invalid_argument("unknown tap '" + t.name + "'; taps are embed, layers.N.{attn_norm, attn, " +
+                                        "mlp_norm, mlp, output} and final_norm");
+        }
+    }
+}
+
+}  // namespace edgeseek

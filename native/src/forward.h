@@ -1,0 +1,60 @@
+// The program of one forward pass, run by every worker together: phases separated by barriers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "buffers.h"
+#include "edgeseek/runner.h"
+
+namespace edgeseek {
+
+/// Tokens of one sequence that one attention task handles: rows [row, row + tokens) of the batch.
+struct AttentionTask {
+    int slice, row, tokens, position;
+};
+
+struct Runner::Pass {
+    Pass(Runner& runner, const Batch& batch, float* logits, std::vector<Tap>* taps);
+
+    void run(Worker& worker);
+    void check_taps() const;
+    static std::vector<std::string> tap_names(const ModelShape& shape);
+
+  private:
+    void embed(Worker& worker);
+    void attention_layer(Worker& worker, int index);
+    void mlp_layer(Worker& worker, int index);
+    void head(Worker& worker);
+
+    /// Norms (if `weight`) and quantizes rows 0..rows-1 of `x`, or rows pick[0..rows-1]. A single row is done by
+    /// each worker for itself, which is cheaper than a barrier.
+    Activations prepare(Worker& worker, const float* x, size_t width, size_t ldx, const float* weight,
+                        QuantizedRows& shared, int rows, const int32_t* pick = nullptr);
+    /// Computes tiles of `linears` as one pass; epilogue(linear, tile, first_row, rows, out[rows][16]).
+    template <class Epilogue>
+    void product(Worker& worker, const Linear* const* linears, int count, const Activations& a, int rows,
+                 const Epilogue& epilogue);
+    void attend(Worker& worker, int layer);
+    void rotate_and_store(int layer, int row, int kv_head);
+    void run_unit(Worker& worker, int layer, const AttentionTask& task, int kv_head);
+    TaskCounter& next_counter(Worker& worker);
+    /// Copies rows out if a tap of that name is asked for; `layer` is -1 outside the layers.
+    void tap(Worker& worker, int layer, const char* point, int rows, const float* values, size_t width, size_t ld);
+
+    Runner& runner_;
+    const Batch& batch_;
+    float* logits_;
+    std::vector<Tap>* taps_;
+    const Model& model_;
+    const ModelShape& shape_;
+    const Kernels& kernels_;
+    Buffers& b_;
+    const int total_;
+    bool single_tokens_ = true;  // every slice has exactly one token
+    std::vector<AttentionTask> tasks_;
+    std::vector<int> row_slice_, row_position_;
+    std::vector<int> phase_;  // per worker: phases begun so far
+};
+
+}  // namespace edgeseek

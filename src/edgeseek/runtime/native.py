@@ -1,0 +1,192 @@
+"""The native backend: packages run by `edgeseek._core`.
+
+Owns the mapping of package tensors to the core and the KV pool. Knows nothing of text or scheduling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edgeseek import _core
+from edgeseek.architectures.spec import ModelConfig
+from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
+from edgeseek.package import Package
+from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
+from edgeseek.runtime.rope import inverse_frequencies
+
+#: Tokens of the largest step; longer prompts are prefilled in chunks of it.
+MAX_STEP_TOKENS = 512
+
+
+class NativeBackend:
+    """Runs a package on the CPU. Implements `runtime.backend.Backend`; not thread-safe.
+
+    `blocks` KV blocks of 32 positions are allocated at once. `isa` forces an instruction set by name;
+    None takes the fastest that the machine has. Raises UsageError for an unknown `isa`,
+    DoesNotFitError when the KV pool cannot be allocated and RuntimeFailure for a package whose tensors
+    contradict its config.
+    """
+
+    def __init__(
+        self,
+        package: Package,
+        *,
+        blocks: int,
+        threads: int,
+        isa: str | None = None,
+        max_step_tokens: int = MAX_STEP_TOKENS,
+    ) -> None:
+        config = package.config
+        if isa is not None and isa not in _core.supported_isas():
+            raise UsageError(
+                f"instruction set {isa!r} is not available here; this machine and build have "
+                f"{', '.join(_core.supported_isas())}"
+            )
+        self._config = config
+        try:
+            self._model = _build_model(package)
+            self._pool = _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks)
+            self._threads = _core.ThreadPool(threads)
+            self._runner = _core.Runner(self._model, self._pool, self._threads, isa, max_step_tokens)
+        except ValueError as error:
+            raise RuntimeFailure(f"the package {package.path} cannot be run: {error}") from error
+        except MemoryError as error:
+            needed = blocks * kv_block_bytes(config)
+            raise DoesNotFitError(
+                f"the system refused {needed} bytes for {blocks} KV blocks; use a smaller --context",
+                needed=needed,
+                available=0,
+            ) from error
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(paged=True, mixed_batches=True, prefix_sharing=True, rollback=True)
+
+    @property
+    def num_blocks(self) -> int:
+        return self._pool.blocks
+
+    @property
+    def max_step_tokens(self) -> int:
+        """The most tokens one `forward` takes."""
+        return self._runner.max_tokens
+
+    @property
+    def isa(self) -> str:
+        """Name of the instruction set in use."""
+        return self._runner.isa
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of weights that decoding one token reads."""
+        return self._model.bytes_per_token
+
+    def forward(self, batch: Sequence[Slice]) -> npt.NDArray[np.float32]:
+        """See `Backend.forward`."""
+        return self.forward_with_taps(batch, ())[0]
+
+    def forward_with_taps(
+        self, batch: Sequence[Slice], taps: Sequence[str]
+    ) -> tuple[npt.NDArray[np.float32], dict[str, npt.NDArray[np.float32]]]:
+        """As `forward`, and copies out the named activations, each [tokens of the batch, width].
+
+        Names are those of `tap_names`; "final_norm" has one row per logit row.
+        """
+        width = max((len(piece.block_table) for piece in batch), default=0)
+        tables = np.zeros((len(batch), width), dtype=np.int32)
+        tokens: list[int] = []
+        logit_rows: list[int] = []
+        for i, piece in enumerate(batch):
+            tables[i, : len(piece.block_table)] = piece.block_table
+            start = len(tokens)
+            tokens.extend(piece.tokens)
+            if piece.logits == "last":
+                logit_rows.append(len(tokens) - 1)
+            elif piece.logits == "all":
+                logit_rows.extend(range(start, len(tokens)))
+        try:
+            return self._runner.forward(
+                np.array(tokens, dtype=np.int32),
+                np.array([len(piece.tokens) for piece in batch], dtype=np.int32),
+                np.array([piece.past for piece in batch], dtype=np.int32),
+                tables,
+                np.array([len(piece.block_table) for piece in batch], dtype=np.int32),
+                np.array(logit_rows, dtype=np.int32),
+                list(taps),
+            )
+        except (ValueError, OverflowError) as error:
+            raise RuntimeFailure(f"the step was refused: {error}") from error
+
+    def tap_names(self) -> list[str]:
+        """Activations that `forward_with_taps` can copy out."""
+        return self._runner.tap_names()
+
+    def sample(self, logits: npt.NDArray[np.float32], rows: Sequence[SampleRow]) -> list[Sample]:
+        """See `Backend.sample`."""
+        return [_draw(logits[i], row) for i, row in enumerate(rows)]
+
+    def counters(self) -> Mapping[str, int]:
+        """See `Backend.counters`."""
+        return self._runner.counters()
+
+    def close(self) -> None:
+        """Nothing to do: buffers and the pool go with the object, the mapping with the package."""
+
+
+def kv_block_bytes(config: ModelConfig) -> int:
+    """Bytes of one KV block: 32 positions of K and V in binary16 for every layer."""
+    return BLOCK_TOKENS * config.num_layers * config.num_kv_heads * config.head_dim * 2 * 2
+
+
+def _build_model(package: Package) -> _core.Model:
+    config = package.config
+    tensors = []
+    for name, tensor in package.tensors.items():
+        rows, columns = (*tensor.shape, 1)[:2]
+        tensors.append((name, tensor.scheme, tensor.layout, rows, columns, tensor.data))
+    return _core.Model(
+        layers=config.num_layers,
+        hidden=config.hidden_size,
+        intermediate=config.intermediate_size,
+        heads=config.num_heads,
+        kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        vocab=config.vocab_size,
+        rms_eps=config.rms_eps,
+        tied_embeddings=config.tied_embeddings,
+        inverse_frequencies=inverse_frequencies(config.rope, config.head_dim).tolist(),
+        windows=[config.window(i) for i in range(config.num_layers)],
+        tensors=tensors,
+    )
+
+
+def _draw(logits: npt.NDArray[np.float32], row: SampleRow) -> Sample:
+    try:
+        token, logprob, top_ids, top_logprobs = _core.sample(
+            logits,
+            temperature=row.temperature,
+            top_k=row.top_k,
+            top_p=row.top_p,
+            min_p=row.min_p,
+            repetition_penalty=row.repetition_penalty,
+            presence_penalty=row.presence_penalty,
+            frequency_penalty=row.frequency_penalty,
+            seen_ids=row.seen_ids,
+            output_ids=row.output_ids,
+            output_counts=row.output_counts,
+            bias_ids=row.bias_ids,
+            bias_values=row.bias_values,
+            seed=row.seed,
+            position=row.position,
+            top_logprobs=row.top_logprobs,
+        )
+    except ValueError as error:
+        raise RuntimeFailure(f"sampling failed: {error}") from error
+    return Sample(token, logprob, tuple(top_ids), tuple(top_logprobs))
