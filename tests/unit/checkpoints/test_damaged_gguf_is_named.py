@@ -1,4 +1,4 @@
-"""A damaged or foreign GGUF gives an error that names the thing; nothing else escapes and memory stays small."""
+"""A damaged or foreign GGUF gives an error that names the thing; nothing else escapes, memory stays small."""
 
 from __future__ import annotations
 
