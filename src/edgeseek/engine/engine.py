@@ -69,8 +69,8 @@ class Engine:
         self.context = min(pool, backend.config.max_context) if context is None else context
         if not 1 <= self.context <= pool:
             raise UsageError(f"a context of {self.context} tokens needs a KV pool that holds it, not {pool}")
-        if slots < 1 or step_tokens < 1:
-            raise UsageError(f"slots is {slots} and step_tokens {step_tokens}; both must be at least 1")
+        if not 1 <= slots <= step_tokens:
+            raise UsageError(f"slots is {slots}; it must be from 1 to the {step_tokens} tokens of a step")
         if not backend.capabilities.paged:
             raise UsageError("the engine schedules KV blocks; this backend does not page its KV")
         self._backend = backend

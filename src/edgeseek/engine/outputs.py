@@ -47,12 +47,14 @@ class Timings:
         return self.prompt_tokens - self.cached_tokens
 
     @property
-    def prefill_tokens_per_s(self) -> float:
-        return self.prefill_tokens / self.prefill_s if self.prefill_s > 0 else 0.0
+    def prefill_tokens_per_s(self) -> float | None:
+        """None where nothing was run, or too fast to measure."""
+        return self.prefill_tokens / self.prefill_s if self.prefill_tokens and self.prefill_s > 0 else None
 
     @property
-    def decode_tokens_per_s(self) -> float:
-        return self.decode_tokens / self.decode_s if self.decode_s > 0 else 0.0
+    def decode_tokens_per_s(self) -> float | None:
+        """None where fewer than two tokens were drawn."""
+        return self.decode_tokens / self.decode_s if self.decode_tokens and self.decode_s > 0 else None
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,10 @@ def _scheduled(s: Sequence, tokens: int) -> Scheduled:
 
 
 class Scheduler:
-    """Waiting and running sequences, oldest first; `slots` is the most that run at once."""
+    """Waiting and running sequences, oldest first.
+
+    `slots` is the most that run at once, and at most `step_tokens`, the tokens of one step.
+    """
 
     def __init__(
         self, num_blocks: int, capabilities: Capabilities, *, slots: int, step_tokens: int, retain: bool
@@ -97,8 +100,7 @@ class Scheduler:
                 decodes = []
             else:
                 prompts = []
-        budget = max(self._step_tokens - len(decodes), 1)
-        return decodes + _share_evenly(prompts, budget)
+        return decodes + _share_evenly(prompts, self._step_tokens - len(decodes))
 
     def advance(self, scheduled: Scheduled) -> None:
         """Record that a part was computed."""
