@@ -39,7 +39,7 @@ DEFAULT_HF_ENDPOINT = "https://huggingface.co"
 class Settings:
     """Where things are and what the user forces. Build it with `from_environment`."""
 
-    #: Everything edgeseek stores: packages, downloads in progress, prompt history.
+    #: Everything edgeseek stores: packages and downloads in progress.
     cache_dir: Path
     #: Forced instruction set, one of ISA_NAMES, or None for the best the CPU has.
     isa: str | None = None

@@ -18,6 +18,8 @@ KV_BLOCK_TOKENS = 32
 DEFAULT_CONTEXT = 8192
 #: Most tokens of one step: the longest prefill chunk.
 STEP_TOKENS = 512
+#: Sequences that may share the pool of a single slot, each with a row of logits in a step.
+STEP_SEQUENCES = 8
 
 _MIB = 1 << 20
 #: Interpreter, numpy, tokenizers and the core, resident before a model is loaded.
@@ -82,16 +84,26 @@ def kv_blocks(context: int, slots: int) -> int:
 
 
 def work_bytes(config: ModelConfig, step_tokens: int = STEP_TOKENS) -> int:
-    """Bytes of the core's activation buffers for a step of `step_tokens` tokens. An upper estimate.
+    """Bytes of the core's activation buffers for a step of `step_tokens` tokens.
 
-    Per token: 12 bytes for each element of the hidden state (residual and normed copy in fp32, their
-    int8 codes with one fp32 scale per 32), 6 for each of the feed-forward's (gate and up share one fp32
-    buffer with the product, plus its codes) and 8 for each of q, k, v and the attention's output.
+    They are those of `Runner::Buffers` in native/src/buffers.h. Per token, in fp32: the residual stream
+    and its normed copy, q, k and v, the attention's output, the feed-forward's product, a cosine and a
+    sine for each pair of a head; and the int8 copies of what linear layers read, with 6 fp32 figures for
+    each group of 32.
     """
-    qkv = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
-    attention = qkv + config.num_heads * config.head_dim
-    per_token = 12 * config.hidden_size + 6 * config.intermediate_size + 8 * attention
-    return step_tokens * per_token
+    q_width = config.num_heads * config.head_dim
+    kv_width = config.num_kv_heads * config.head_dim
+    hidden, attention, feed_forward = (
+        _padded(width) for width in (config.hidden_size, q_width, config.intermediate_size)
+    )
+    fp32 = config.hidden_size + hidden + q_width + 2 * kv_width + attention + feed_forward + config.head_dim
+    int8 = max(hidden, attention) + feed_forward
+    return step_tokens * (4 * fp32 + int8 + int8 // 32 * 6 * 4)
+
+
+def _padded(width: int) -> int:
+    """The next multiple of 32, the group that activations are quantized in."""
+    return -(-width // 32) * 32
 
 
 def logits_bytes(config: ModelConfig, rows: int) -> int:
@@ -125,15 +137,16 @@ def plan(
     """Plan the memory of a model whose package holds `weight_bytes` of weights.
 
     `context` is in tokens; None takes the least of the model's own, DEFAULT_CONTEXT and what fits.
-    `slots` sequences can run at once. `logit_rows` is the most rows of logits in a step (default: one
-    per slot). `budget` caps the bytes; it takes no reserve, since whoever states it has chosen it.
+    `slots` is how many such contexts the pool holds. `logit_rows` is the most rows of logits in a step
+    (default: one per slot, and STEP_SEQUENCES at least). `budget` caps the bytes; it takes no reserve, since whoever states it has chosen it.
 
     Raises UsageError for a number that makes no sense, DoesNotFitError with the figures where the model
     or the asked context does not fit.
     """
     _check_options(config, context, slots, budget)
     available, reserve, decided_by = _available(limits, budget)
-    logits = logits_bytes(config, slots if logit_rows is None else logit_rows)
+    rows = max(slots, STEP_SEQUENCES) if logit_rows is None else logit_rows
+    logits = logits_bytes(config, rows)
     work = work_bytes(config, step_tokens)
     runtime = runtime_bytes(config, threads)
     block_bytes = KV_BLOCK_TOKENS * kv_bytes_per_token(config)

@@ -1,0 +1,97 @@
+"""The command table, and the one handler that turns an error into a line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from edgeseek import __version__
+from edgeseek.cli.services import Services
+from edgeseek.cli.terminal import OutputClosedError, Terminal
+from edgeseek.errors import EdgeseekError
+
+#: What a shell reports for a program that SIGPIPE ended: 128 + 13.
+_EXIT_OUTPUT_CLOSED = 141
+#: The same for SIGINT.
+_EXIT_INTERRUPTED = 130
+
+
+def build_app() -> typer.Typer:
+    """All commands, each from its own file, with the file's docstring as help."""
+    from edgeseek.cli.list import list_models
+    from edgeseek.cli.perplexity import perplexity
+    from edgeseek.cli.pull import pull
+    from edgeseek.cli.rm import rm
+    from edgeseek.cli.run import run
+    from edgeseek.cli.show import show
+
+    app = typer.Typer(
+        name="edgeseek",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help="Run DeepSeek-family language models on small Linux machines.",
+        epilog="Environment: EDGESEEK_HOME, EDGESEEK_ISA, EDGESEEK_THREADS, HF_ENDPOINT, HF_TOKEN, NO_COLOR.",
+    )
+    app.callback()(_options)
+    app.command("run")(run)
+    app.command("pull")(pull)
+    app.command("list")(list_models)
+    app.command("show")(show)
+    app.command("rm")(rm)
+    app.command("perplexity")(perplexity)
+    return app
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"edgeseek {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+def run_command(argv: Sequence[str] | None, services: Services | None) -> int:
+    """Run one command; see `edgeseek.cli.main`."""
+    terminal = Terminal.of_process() if services is None else services.terminal
+    try:
+        command = typer.main.get_command(build_app())
+        words = sys.argv[1:] if argv is None else [*argv]
+        command.main(args=words, prog_name="edgeseek", obj=services)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except EdgeseekError as error:
+        terminal.error(str(error))
+        return error.exit_code
+    except OutputClosedError:
+        _forget_stdout()
+        return _EXIT_OUTPUT_CLOSED
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED
+    except MemoryError:
+        terminal.error("out of memory; use a smaller model, --scheme or --context, or free memory")
+        return 1
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        terminal.error(f"{error.strerror or error}{where}")
+        return 1
+    return 0
+
+
+def _forget_stdout() -> None:
+    """Point stdout at /dev/null, so that the interpreter's last flush does not fail once more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,114 @@
+"""Options that several commands share, and their translation to SamplingParams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgeseek.errors import UsageError
+
+if TYPE_CHECKING:
+    from edgeseek.llm import SamplingParams
+
+#: What `run` uses when no model is named.
+DEFAULT_MODEL = "smollm2-135m"
+_MODELS_OWN = "the model's own"
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A catalogue name, a Hugging Face hub name, a pulled model, or a path to a package, a "
+        "checkpoint folder or a GGUF file.",
+        show_default=False,
+    ),
+]
+Scheme = Annotated[
+    str | None,
+    typer.Option(
+        "--scheme",
+        metavar="SCHEME",
+        help="Quantize to f32, f16, q8 or q4 when importing. A GGUF keeps its own values by default, "
+        "everything else becomes q8.",
+        show_default=False,
+    ),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", min=1, max=1024, help="Compute threads.", show_default="what the limits allow"),
+]
+Context = Annotated[
+    int | None,
+    typer.Option(
+        "--context",
+        min=1,
+        help="Tokens of prompt and answer together.",
+        show_default="least of the model's, 8192 and what fits",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def check_text(option: str, text: str) -> str:
+    """The text of an option as given. Raises UsageError where its bytes were no UTF-8."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the text of {option} is not UTF-8 (character {error.start}); check the terminal's locale"
+        ) from error
+    return text
+
+
+Temperature = Annotated[
+    float | None,
+    typer.Option("--temperature", "-t", help="0 takes the likeliest token.", show_default=_MODELS_OWN),
+]
+TopK = Annotated[
+    int | None,
+    typer.Option("--top-k", help="Draw from the K likeliest tokens; 0 for all.", show_default=_MODELS_OWN),
+]
+TopP = Annotated[
+    float | None,
+    typer.Option(
+        "--top-p", help="Draw from the likeliest tokens that hold this share.", show_default=_MODELS_OWN
+    ),
+]
+MinP = Annotated[
+    float | None,
+    typer.Option(
+        "--min-p", help="Drop tokens below this share of the likeliest one's.", show_default=_MODELS_OWN
+    ),
+]
+RepetitionPenalty = Annotated[
+    float | None,
+    typer.Option("--repetition-penalty", help="Above 1 discourages repetition.", show_default=_MODELS_OWN),
+]
+PresencePenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--presence-penalty",
+        help="Taken from the logits of tokens that occurred in the answer.",
+        show_default="0",
+    ),
+]
+FrequencyPenalty = Annotated[
+    float | None,
+    typer.Option("--frequency-penalty", help="The same for each time they occurred.", show_default="0"),
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Same seed, same answer.", show_default="a new one each time")
+]
+Stop = Annotated[
+    list[str] | None,
+    typer.Option("--stop", metavar="TEXT", help="End the answer before this text; may be given again."),
+]
+
+
+def sampling_params(base: SamplingParams, **given: Any) -> SamplingParams:
+    """`base` with the options that were given. Raises UsageError for a value out of range."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    if "stop" in changes:
+        changes["stop"] = tuple(check_text("--stop", text) for text in changes["stop"])
+    return base.with_changes(**changes)
