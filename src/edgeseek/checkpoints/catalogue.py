@@ -63,7 +63,7 @@ class CatalogueEntry:
 
     @property
     def slug(self) -> str:
-        """`name` as one safe file name, different for different names."""
+        """`name` as one safe file name; entries that differ in name differ in it."""
         safe = re.sub(r"[^\w.-]", lambda found: _SLUGS.get(found[0], "_"), self.name, flags=re.ASCII)
         if len(safe) <= _SLUG_LENGTH and "_" not in set(safe) - set(self.name):
             return safe

@@ -68,7 +68,7 @@ def test_tensors_are_the_stored_bytes_in_tiles_of_rows(tmp_path: Path) -> None:
 
 def test_a_file_of_the_safetensors_package_is_read_exactly(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "w": generator.standard_normal((7, 5)).astype(np.float32),
         "h": generator.standard_normal((3, 4, 2)).astype(np.float16),
         "v": generator.standard_normal(9).astype(np.float32),
