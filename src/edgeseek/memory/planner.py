@@ -138,7 +138,8 @@ def plan(
 
     `context` is in tokens; None takes the least of the model's own, DEFAULT_CONTEXT and what fits.
     `slots` is how many such contexts the pool holds. `logit_rows` is the most rows of logits in a step
-    (default: one per slot, and STEP_SEQUENCES at least). `budget` caps the bytes; it takes no reserve, since whoever states it has chosen it.
+    (default: one per slot, and STEP_SEQUENCES at least). `budget` caps the bytes; it takes no reserve,
+    since whoever states it has chosen it.
 
     Raises UsageError for a number that makes no sense, DoesNotFitError with the figures where the model
     or the asked context does not fit.
