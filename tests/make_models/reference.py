@@ -79,7 +79,7 @@ def main() -> None:
             arrays[f"{name}/logits"] = reference_logits(model, ids)
         arrays[f"{name}/ids"] = np.asarray(ids, dtype=np.int32)
         arrays[f"{name}/weights"] = np.asarray(weights_digest(case))
-    np.savez_compressed(options.output, **arrays)
+    np.savez_compressed(options.output, allow_pickle=False, **arrays)
 
 
 if __name__ == "__main__":

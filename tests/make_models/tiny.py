@@ -4,9 +4,11 @@
 tokenizer_config.json (with a chat template) and generation_config.json from the case's seed, with numpy and
 safetensors only. `tests/fixtures/tiny_logits.npz` holds what transformers computes for each of them.
 
-Weights are drawn so that every part matters: norm gains around one, biases as large as what they are added
-to, matrices scaled by their inputs so that activations neither vanish nor explode. The draws come from
-numpy's legacy RandomState, whose stream is frozen; `Generator` streams may change between releases.
+Weights are drawn so that every part matters: norm gains around one, biases about as large as what they
+are added to, matrices scaled by their inputs so that activations neither vanish nor explode. Attention
+scores stay as small as those of trained models, since the KV cache rounds keys and values to binary16. The
+draws come from numpy's legacy RandomState, whose stream is frozen; `Generator` streams may change between
+releases.
 """
 
 from __future__ import annotations
@@ -168,9 +170,9 @@ def tensors(model: TinyModel) -> dict[str, npt.NDArray[np.float32]]:
         prefix = f"model.layers.{layer}."
         vector(prefix + "input_layernorm.weight", hidden, 1.0, 0.2)
         for name, rows in (("q", queries), ("k", keys), ("v", keys)):
-            matrix(f"{prefix}self_attn.{name}_proj.weight", rows, hidden, gain=1.5)
+            matrix(f"{prefix}self_attn.{name}_proj.weight", rows, hidden)
             if qkv_bias:
-                vector(f"{prefix}self_attn.{name}_proj.bias", rows, 0.0, 1.0)
+                vector(f"{prefix}self_attn.{name}_proj.bias", rows, 0.0, 0.5)
         matrix(prefix + "self_attn.o_proj.weight", hidden, queries)
         if model.attention_bias:
             vector(prefix + "self_attn.o_proj.bias", hidden, 0.0, 0.5)

@@ -1,0 +1,84 @@
+"""
+The native core: packed weights, paged attention, sampling. Knows nothing of text, files or HTTP.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy
+from numpy.typing import NDArray
+
+
+def supported_isas() -> list[str]:
+    """
+    Instruction sets that this machine and build support, fastest first; the last is 'scalar'.
+    """
+
+class ThreadPool:
+    """The compute threads, the caller included."""
+
+    def __init__(self, threads: int) -> None: ...
+
+    @property
+    def size(self) -> int: ...
+
+class KvPool:
+    """KV cache of `blocks` blocks of 32 positions, binary16, allocated once."""
+
+    def __init__(self, layers: int, kv_heads: int, head_dim: int, blocks: int) -> None: ...
+
+    @property
+    def blocks(self) -> int: ...
+
+    @property
+    def block_bytes(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+class Model:
+    """
+    A decoder-only transformer over mapped, packed tensors, which it keeps alive.
+    """
+
+    def __init__(self, *, layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int, rms_eps: float, tied_embeddings: bool, inverse_frequencies: Sequence[float], windows: Sequence[int], tensors: Sequence[tuple[str, str, str, int, int, Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]]) -> None:
+        """
+        Tensors are (name, scheme, layout, rows, columns, bytes). Raises ValueError naming what does not fit.
+        """
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes of weights that decoding one token reads."""
+
+class Runner:
+    """
+    Runs steps of a model over a KV pool on a thread pool; not thread-safe.
+    """
+
+    def __init__(self, model: Model, pool: KvPool, threads: ThreadPool, isa: str | None, max_tokens: int) -> None: ...
+
+    def forward(self, tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slice_tokens: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], slice_past: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], tables: Annotated[NDArray[numpy.int32], dict(shape=(None, None), order='C', device='cpu', writable=False)], table_sizes: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], logit_rows: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], taps: Sequence[str]) -> tuple:
+        """
+        One step. Returns (logits [len(logit_rows), vocab], {tap: [rows, width]}). Raises ValueError on a token, position, block or row out of range, before anything is written. Releases the GIL.
+        """
+
+    @property
+    def isa(self) -> str: ...
+
+    @property
+    def max_tokens(self) -> int: ...
+
+    @property
+    def buffer_bytes(self) -> int: ...
+
+    def tap_names(self) -> list[str]: ...
+
+    def counters(self) -> dict[str, int]: ...
+
+def dequantize(scheme: str, layout: str, rows: int, columns: int, data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], wanted: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+    """Rows `wanted` of a packed matrix as float32 [len(wanted), columns]."""
+
+def sample(logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], *, temperature: float, top_k: int, top_p: float, min_p: float, repetition_penalty: float, presence_penalty: float, frequency_penalty: float, seen_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], output_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], output_counts: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias_ids: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)], bias_values: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], seed: int, position: int, top_logprobs: int) -> tuple:
+    """
+    Draws one token: (token, logprob, top_ids, top_logprobs). The fields are those of runtime.backend.SampleRow.
+    """
