@@ -170,17 +170,25 @@ class _Pull:
         idle = 0
         while file.size is None or partial.size < file.size:
             before = partial.size
+            failure: DownloadError | None = None
             try:
                 with self._translated(file.name), _quiet(self.hub_utils):
                     self.http_get(
                         url, partial, resume_size=partial.size, headers=headers, expected_size=file.size
                     )
-            except _Interrupted:
-                idle = 0 if partial.size > before else idle + 1
-                if idle >= _IDLE_ATTEMPTS:
-                    raise
-            if file.size is None:
+            except _Interrupted as error:
+                failure = error
+            if failure is None and file.size is None:
                 return
+            if file.size is not None and partial.size > file.size:
+                # Older clients append the whole file where a server ignores the range they asked for.
+                partial.clear()
+            idle = 0 if partial.size > before else idle + 1
+            if idle >= _IDLE_ATTEMPTS:
+                raise failure or DownloadError(
+                    f"{self.settings.hf_endpoint} delivers {file.name} of {self.source.repo} with other "
+                    f"than the {file.size} bytes it lists; run the same command again"
+                )
 
     @contextmanager
     def _translated(self, what: str) -> Iterator[None]:

@@ -61,6 +61,11 @@ class PartialFile:
         """Move; only to truncate there."""
         return self._file.seek(offset, whence)
 
+    def clear(self) -> None:
+        """Start anew."""
+        self.seek(0)
+        self.truncate()
+
     def truncate(self) -> int:
         """Cut the file at the position: the server sends it from there again."""
         before = self.size

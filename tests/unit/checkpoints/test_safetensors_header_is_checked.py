@@ -186,7 +186,7 @@ _ENTRIES = st.fixed_dictionaries(
 @given(
     header=st.dictionaries(st.text(max_size=3), _ENTRIES | _VALUES, max_size=4), data=st.binary(max_size=40)
 )
-@settings(max_examples=300, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_the_header_says_only_checkpoint_errors_escape(
     tmp_path: Path, header: dict[str, Any], data: bytes
 ) -> None:
@@ -197,7 +197,7 @@ def test_whatever_the_header_says_only_checkpoint_errors_escape(
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, deadline=2000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_bytes_are_changed_only_checkpoint_errors_escape(
     tmp_path: Path, data: st.DataObject
 ) -> None:
