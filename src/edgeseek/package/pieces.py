@@ -46,8 +46,7 @@ def stream(plans: Sequence[PlannedTensor], pool: Executor, ahead: int) -> Iterat
     pending: deque[Future[Piece]] = deque()
     try:
         for plan in plans:
-            ranges = list(row_ranges(plan))
-            for start, stop in ranges:
+            for start, stop in row_ranges(plan):
                 pending.append(pool.submit(make_piece, plan, start, stop))
                 if len(pending) > ahead:
                     yield pending.popleft().result()
@@ -58,8 +57,8 @@ def stream(plans: Sequence[PlannedTensor], pool: Executor, ahead: int) -> Iterat
             future.cancel()
 
 
-def row_ranges(plan: PlannedTensor) -> Iterator[tuple[int, int]]:
-    """Row ranges of about `PIECE_WEIGHTS` weights, cut at whole tiles and whole permuted heads."""
+def row_ranges(plan: PlannedTensor, weights: int = PIECE_WEIGHTS) -> Iterator[tuple[int, int]]:
+    """Row ranges of about `weights` weights, cut at whole tiles and whole permuted heads."""
     rule = plan.rule
     if len(rule.shape) == 1:
         yield 0, 1
@@ -68,7 +67,7 @@ def row_ranges(plan: PlannedTensor) -> Iterator[tuple[int, int]]:
     unit = interleave(plan.layout)
     if rule.unpermute_heads:
         unit = math.lcm(unit, rows // rule.unpermute_heads)
-    step = max(unit, PIECE_WEIGHTS // columns // unit * unit)
+    step = max(unit, weights // columns // unit * unit)
     for start in range(0, rows, step):
         yield start, min(start + step, rows)
 

@@ -42,9 +42,10 @@ class ConversionReport:
         matrices = [outcome for outcome in self.outcomes if outcome.is_matrix]
         kept = Counter(outcome.scheme for outcome in matrices if outcome.action == "kept")
         parts = []
-        if kept:
+        if count_kept := sum(kept.values()):
             kinds = ", ".join(f"{count} {scheme}" for scheme, count in kept.most_common())
-            parts.append(f"kept {kept.total()} matrices as stored ({kinds})")
+            noun = "matrix" if count_kept == 1 else "matrices"
+            parts.append(f"kept {count_kept} {noun} as stored ({kinds})")
         for action in ("converted", "requantized"):
             pairs = Counter((o.source_dtype, o.scheme) for o in matrices if o.action == action)
             for (dtype, scheme), count in pairs.most_common():

@@ -81,8 +81,9 @@ class PackageWriter:
             total += piece.size
         if total != extent.size:
             raise ValueError(f"{extent.name} has {total} bytes, and {extent.size} were announced")
-        with self._translated():
-            self._weights.write(bytes(extent.end - extent.begin - total))
+        if padding := extent.end - extent.begin - total:
+            with self._translated():
+                self._weights.write(bytes(padding))
         self._written += 1
         return digest.hexdigest()
 

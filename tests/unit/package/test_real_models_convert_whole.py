@@ -1,0 +1,83 @@
+"""Real GGUF files: every stored value arrives, and the import stays small."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf.quants import dequantize
+
+from edgeseek.checkpoints import open_checkpoint
+from edgeseek.package import open_package, verify_package
+from edgeseek.package.pieces import restore_head_rows
+from edgeseek.quantize.packing import unpack
+from tests.unit.package.tiny_checkpoints import make_package
+
+REPOSITORY = Path(__file__).parents[3]
+pytestmark = pytest.mark.real_model
+
+#: Converts argv[1] to argv[2] and prints the most anonymous memory it held, in KiB, looking every 5 ms.
+CHILD = """
+import sys, threading
+from pathlib import Path
+from edgeseek.checkpoints import open_checkpoint
+from edgeseek.package import convert
+
+peak, done = 0, threading.Event()
+
+def watch():
+    global peak
+    while not done.wait(0.005):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        peak = max(peak, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon")))
+
+watcher = threading.Thread(target=watch)
+watcher.start()
+with open_checkpoint(Path(sys.argv[1])) as checkpoint:
+    convert(checkpoint, Path(sys.argv[2]), name="m", tokenizer_json=b"{}", chat_template=None, generation_config={})
+done.set()
+watcher.join()
+print(peak)
+"""
+
+
+@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct.Q4_1.gguf", "Qwen2.5-Coder-0.5B-Instruct.gguf"])
+def test_every_value_of_the_file_is_in_the_package(name, test_model, tmp_path):
+    path = test_model(name)
+    with open_checkpoint(path) as checkpoint:
+        make_package(checkpoint, tmp_path / "p")
+    verify_package(tmp_path / "p")
+    stored = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    with open_package(tmp_path / "p") as package:
+        records = package.manifest.tensors
+        assert {record.source_name for record in records.values()} == set(stored)
+        for key, record in records.items():
+            tensor = package.tensors[key]
+            source = stored[record.source_name]
+            expected = dequantize(source.data, source.tensor_type)
+            if package.config.architecture == "llama" and (".attn.q." in key or ".attn.k." in key):
+                expected = restore_head_rows(expected.view(np.uint8), package.config.head_dim).view(
+                    np.float32
+                )
+            values = unpack(tensor.data, tensor.scheme, tensor.layout, tensor.shape)
+            np.testing.assert_array_equal(values, expected, err_msg=key)
+
+
+def test_an_import_stays_under_256_mib(test_model, tmp_path):
+    path = test_model("Qwen2.5-Coder-0.5B-Instruct.gguf")
+    child = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path), str(tmp_path / "p")],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "src"), os.environ.get("PYTHONPATH", "")]),
+        },
+        check=True,
+    )
+    assert int(child.stdout) < 256 * 1024
