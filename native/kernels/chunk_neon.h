@@ -14,7 +14,9 @@ ES_INLINE C64 c_each(C64 x, C64 y, Op op) {
     return {op(x.a, y.a), op(x.b, y.b), op(x.c, y.c), op(x.d, y.d)};
 }
 
-inline C64 c_load(const uint8_t* p) { return {vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}; }
+inline C64 c_load(const uint8_t* p) {
+    return {vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)};
+}
 inline void c_store(uint8_t* p, C64 x) {
     vst1q_u8(p, x.a);
     vst1q_u8(p + 16, x.b);
@@ -32,8 +34,10 @@ ES_INLINE uint8x16_t c_field(uint8x16_t high, int right, uint8_t mask) {
     return vandq_u8(right >= 0 ? high >> distance : high << distance, vdupq_n_u8(mask));
 }
 ES_INLINE C64 c_with_bit(C64 x, C64 high, int chunk) {
-    return c_each(x, high, [=](uint8x16_t v, uint8x16_t h) { return vorrq_u8(v, c_field(h, chunk - 4, 0x10)); });
+    return c_each(x, high,
+                  [=](uint8x16_t v, uint8x16_t h) { return vorrq_u8(v, c_field(h, chunk - 4, 0x10)); });
 }
 ES_INLINE C64 c_with_pair(C64 x, C64 high, int slot) {
-    return c_each(x, high, [=](uint8x16_t v, uint8x16_t h) { return vorrq_u8(v, c_field(h, 2 * slot - 4, 0x30)); });
+    return c_each(x, high,
+                  [=](uint8x16_t v, uint8x16_t h) { return vorrq_u8(v, c_field(h, 2 * slot - 4, 0x30)); });
 }

@@ -1,6 +1,6 @@
-// Integer dot products with vpdpbusd: one instruction multiplies a chunk with four activations and sums in int32.
-// It takes unsigned x signed bytes, so signed codes move their sign to the activation; |-128| is 128 unsigned.
-// Included inside an anonymous namespace after dot_class.h and vec16_avx512.h.
+// Integer dot products with vpdpbusd: one instruction multiplies a chunk with four activations and sums in
+// int32. It takes unsigned x signed bytes, so signed codes move their sign to the activation; |-128| is 128
+// unsigned. Included inside an anonymous namespace after dot_class.h and vec16_avx512.h.
 
 struct C64 {
     __m512i v;

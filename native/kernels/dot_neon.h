@@ -1,7 +1,7 @@
-// Integer dot products with widening multiplies (ARMv8.0 has no sdot). Products of equal columns stay in int16 while
-// they cannot overflow: 8 chunks of 15 * 127 or 31 * 127 = 31,496, 4 chunks of 63 * 127 = 32,004 (q6k has no more to
-// a half group), 2 chunks of 128 * 127 = 32,512.
-// Included inside an anonymous namespace after dot_class.h, vec16_neon.h and chunk_neon.h.
+// Integer dot products with widening multiplies (ARMv8.0 has no sdot). Products of equal columns stay in
+// int16 while they cannot overflow: 8 chunks of 15 * 127 or 31 * 127 = 31,496, 4 chunks of 63 * 127 = 32,004
+// (q6k has no more to a half group), 2 chunks of 128 * 127 = 32,512. Included inside an anonymous namespace
+// after dot_class.h, vec16_neon.h and chunk_neon.h.
 
 /// Of 4 channels x 4 columns: channels 0 and 1, channels 2 and 3.
 struct Products {

@@ -1,5 +1,5 @@
-// Integer dot products with sdot by lane: four activations of a 16-byte load meet the 4 columns of 4 channels.
-// Included inside an anonymous namespace after dot_class.h, vec16_neon.h and chunk_neon.h.
+// Integer dot products with sdot by lane: four activations of a 16-byte load meet the 4 columns of 4
+// channels. Included inside an anonymous namespace after dot_class.h, vec16_neon.h and chunk_neon.h.
 
 template <Codes kind>
 struct Dot {
@@ -21,10 +21,14 @@ struct Dot {
         int8x16_t x;
         __builtin_memcpy(&x, a - 4 * (chunk % 4), 16);
         switch (chunk % 4) {
-            case 0: return step_lane<0>(w, x);
-            case 1: return step_lane<1>(w, x);
-            case 2: return step_lane<2>(w, x);
-            default: return step_lane<3>(w, x);
+            case 0:
+                return step_lane<0>(w, x);
+            case 1:
+                return step_lane<1>(w, x);
+            case 2:
+                return step_lane<2>(w, x);
+            default:
+                return step_lane<3>(w, x);
         }
     }
     ES_INLINE F16 finish() const {

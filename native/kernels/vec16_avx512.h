@@ -1,5 +1,5 @@
-// Sixteen float lanes as one 512-bit register (AVX-512 F, DQ, BW, VL). Included inside an anonymous namespace after
-// bytes16_sse.h.
+// Sixteen float lanes as one 512-bit register (AVX-512 F, DQ, BW, VL). Included inside an anonymous namespace
+// after bytes16_sse.h.
 
 struct F16 {
     __m512 v;
@@ -33,9 +33,7 @@ inline F16 f_keep(F16 x, int lo, int hi, F16 other) {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(inside & ~before), other.v, x.v)};
 }
 inline __m256 f_low(F16 x) { return _mm512_castps512_ps256(x.v); }
-inline __m256 f_high(F16 x) {
-    return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1));
-}
+inline __m256 f_high(F16 x) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(x.v), 1)); }
 inline float f_reduce_add(F16 x) {
     const __m256 s8 = _mm256_add_ps(f_low(x), f_high(x));
     const __m128 s4 = _mm_add_ps(_mm256_castps256_ps128(s8), _mm256_extractf128_ps(s8, 1));

@@ -18,7 +18,9 @@ inline F16 f_set1(float x) {
     return {v, v, v, v};
 }
 inline F16 f_zero() { return f_set1(0.0f); }
-inline F16 f_load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)}; }
+inline F16 f_load(const float* p) {
+    return {vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)};
+}
 inline void f_store(float* p, F16 x) {
     vst1q_f32(p, x.a);
     vst1q_f32(p + 4, x.b);
