@@ -75,13 +75,33 @@ def exclusive(folder: Path) -> Iterator[None]:
 
     Raises StorageError if the folder cannot be made.
     """
+    lock = _locked(folder)
+    while lock is None:
+        lock = _locked(folder)
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _locked(folder: Path) -> int | None:
+    """A descriptor that holds the lock, or None if the folder was removed while this waited for it."""
+    path = folder / ".lock"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise storage_error(folder, error) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
+        held = os.fstat(lock)
+        current = path.stat()
+        if (held.st_dev, held.st_ino) == (current.st_dev, current.st_ino):
+            return lock
+    except FileNotFoundError:
+        pass
+    except BaseException:
         os.close(lock)
+        raise
+    os.close(lock)
+    return None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import shutil
+import threading
 import time
 from pathlib import Path
 
@@ -31,3 +34,32 @@ def test_the_second_waits_for_the_first(tmp_path: Path) -> None:
     assert lines[0] == lines[2]
     assert lines[4] == lines[6]
     assert lines[1::2] == ["in", "out", "in", "out"]
+
+
+def test_a_folder_that_is_removed_while_one_waits_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "into"
+    entered = threading.Event()
+
+    def wait_for_it() -> None:
+        with exclusive(folder):
+            if folder.is_dir():
+                entered.set()
+
+    with exclusive(folder):
+        waiter = threading.Thread(target=wait_for_it)
+        waiter.start()
+        probe = os.open(folder / ".lock", os.O_RDWR)
+        patience = time.monotonic() + 5
+        while _waiters(probe) == 0 and time.monotonic() < patience:
+            time.sleep(0.01)
+        shutil.rmtree(folder)
+        os.close(probe)
+    waiter.join(timeout=30)
+    assert entered.is_set()
+
+
+def _waiters(lock: int) -> int:
+    """How many are blocked on the lock, as the kernel lists them."""
+    inode = f":{os.fstat(lock).st_ino} "
+    lines = Path("/proc/locks").read_text().splitlines()
+    return sum("->" in line and inode in line for line in lines)
