@@ -12,11 +12,15 @@ from edgeseek.tokenizer.special_tokens import (
     special_tokens_of,
 )
 from edgeseek.tokenizer.stream import StreamDecoder
+from edgeseek.tokenizer.template_meter import TemplateLimits
+from edgeseek.tokenizer.templates import ChatTemplate
 from edgeseek.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
+    "ChatTemplate",
     "SpecialTokens",
     "StreamDecoder",
+    "TemplateLimits",
     "Tokenizer",
     "build_tokenizer_json",
     "chat_template_of",
