@@ -47,7 +47,7 @@ types: $(VENV)/dev
 	$(BIN)/mypy
 
 imports: $(VENV)/dev
-	PYTHONPATH=src $(BIN)/lint-imports
+	PYTHONPATH=src $(BIN)/lint-imports --no-logo
 
 native-test: $(VENV)/installed ## the C++ tests
 	$(BIN)/cmake --build $(BUILD_DIR) --target native_tests

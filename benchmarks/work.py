@@ -57,11 +57,9 @@ class Result:
     peak_rss_bytes: int
     anonymous_bytes: int
     file_bytes: int
-    #: KV of the measured context and weights that a token reads, where the engine tells.
+    #: KV of the measured context, and weights that a decoded token reads, where the engine tells.
     kv_bytes: int = 0
-    weight_bytes: int = 0
-    #: First tokens of the greedy answer, to see that both engines do the same.
-    answer: tuple[int, ...] = ()
+    token_bytes: int = 0
 
 
 def parse(description: str | None) -> Work:
