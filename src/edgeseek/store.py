@@ -76,10 +76,15 @@ class Store:
         return sorted(self._readable(), key=lambda model: model.name)
 
     def find(self, name: str) -> StoredModel:
-        """The stored package called `name` (in any case). Raises UnknownModelError naming what is there."""
+        """The stored package called `name` (in any case), or imported from the checkpoint at that path.
+
+        Raises UnknownModelError naming what is there.
+        """
         models = self.models()
+        path = local_path(name)
+        imported = None if path is None or is_package(path) else _source(name, None).name
         for model in models:
-            if model.name.lower() == name.lower():
+            if model.name.lower() == name.lower() or model.name == imported:
                 return model
         names = [model.name for model in models]
         close = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names

@@ -62,7 +62,8 @@ def timing_line(answer: Answer, load_s: float | None, peak_rss: int | None) -> s
     parts = []
     timings = answer.timings
     if timings is not None:
-        parts.append(_part("prompt", timings.prompt_tokens, timings.prefill_tokens_per_s))
+        cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""
+        parts.append(_part("prompt", timings.prompt_tokens, timings.prefill_tokens_per_s, cached))
         parts.append(_part("answer", len(answer.token_ids), timings.decode_tokens_per_s))
     if load_s is not None:
         parts.append(f"loaded in {load_s:.2f} s")
@@ -71,8 +72,8 @@ def timing_line(answer: Answer, load_s: float | None, peak_rss: int | None) -> s
     return "[" + " · ".join(parts) + "]"
 
 
-def _part(what: str, tokens: int, rate: float | None) -> str:
-    count = f"{what} {tokens} {'token' if tokens == 1 else 'tokens'}"
+def _part(what: str, tokens: int, rate: float | None, detail: str = "") -> str:
+    count = f"{what} {tokens} {'token' if tokens == 1 else 'tokens'}{detail}"
     return count if rate is None else f"{count}, {rate:.1f}/s"
 
 

@@ -55,10 +55,10 @@ class Chat:
                 elif text:
                     self._turn(text)
             except EOFError:
-                self._terminal.line()
+                self._terminal.break_line()
                 return
             except KeyboardInterrupt:
-                self._terminal.line()
+                self._terminal.break_line()
                 self._terminal.note("Ctrl-D or /exit leaves")
 
     def _read(self) -> str:

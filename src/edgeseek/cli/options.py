@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,14 +52,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 
 def check_text(option: str, text: str) -> str:
-    """The text of an option as given. Raises UsageError where its bytes were no UTF-8."""
+    """The text of an option, read as UTF-8 whatever the locale is.
+
+    In a locale that is not UTF-8 Python keeps an argument's bytes as surrogates (PEP 383); they are put
+    together again here. Raises UsageError where they are no UTF-8.
+    """
     try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"the text of {option} is not UTF-8 (character {error.start}); check the terminal's locale"
-        ) from error
-    return text
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError as error:
+        raise UsageError(f"the text of {option} is not UTF-8; check what the terminal sends") from error
 
 
 Temperature = Annotated[

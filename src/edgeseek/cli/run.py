@@ -64,7 +64,7 @@ def run(
     if text is None and as_object:
         raise UsageError("--json prints one answer; give --prompt TEXT or pipe the prompt to stdin")
     if system is not None:
-        options.check_text("--system", system)
+        system = options.check_text("--system", system)
 
     started = services.clock()
     with Progress(services.terminal) as progress:

@@ -7,10 +7,12 @@ events here, not crashes.
 from __future__ import annotations
 
 import io
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from edgeseek.errors import UsageError
+from edgeseek.errors import StorageError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,8 +37,13 @@ class Terminal:
 
     @classmethod
     def of_process(cls) -> Terminal:
-        """This process's own streams."""
-        return cls(sys.stdin, sys.stdout, sys.stderr)
+        """This process's own streams; one that the caller closed (`>&-`) leads nowhere."""
+        nowhere = Path(os.devnull)
+        return cls(
+            sys.stdin or nowhere.open(encoding="utf-8"),
+            sys.stdout or nowhere.open("w", encoding="utf-8"),
+            sys.stderr or nowhere.open("w", encoding="utf-8"),
+        )
 
     @property
     def stdin_is_terminal(self) -> bool:
@@ -51,7 +58,10 @@ class Terminal:
         return self._stderr.isatty()
 
     def write(self, text: str) -> None:
-        """Show a piece of an answer at once. Raises OutputClosedError when nobody reads it any more."""
+        """Show a piece of an answer at once.
+
+        Raises OutputClosedError when nobody reads it any more, StorageError where it cannot be written.
+        """
         if self.stdout_is_terminal:
             text = text.translate(_CONTROLS)
         try:
@@ -59,10 +69,17 @@ class Terminal:
             self._stdout.flush()
         except BrokenPipeError as error:
             raise OutputClosedError from error
+        except OSError as error:
+            raise StorageError(f"cannot write to stdout: {error.strerror or error}") from error
 
     def line(self, text: str = "") -> None:
         """One line on stdout."""
         self.write(text + "\n")
+
+    def break_line(self) -> None:
+        """Go on below what the user typed, without a word on stdout."""
+        self._stderr.write("\n")
+        self._stderr.flush()
 
     def note(self, text: str) -> None:
         """One line on stderr for the person who watches; dim where the terminal can."""

@@ -27,7 +27,7 @@ _RUNTIME_BASE = 48 * _MIB
 #: The tokenizer's tables, per entry of the vocabulary.
 _RUNTIME_PER_VOCABULARY_ENTRY = 400
 #: Stacks and per-thread scratch of the compute pool.
-_RUNTIME_PER_THREAD = 1 * _MIB
+THREAD_BYTES = 1 * _MIB
 #: A board sold as 8 GB shows about 7.5 GB once firmware and display have taken theirs.
 _LARGE_BOARD = 7_500_000_000
 _LARGE_BOARD_RESERVE = 800 * _MIB
@@ -113,7 +113,7 @@ def logits_bytes(config: ModelConfig, rows: int) -> int:
 
 def runtime_bytes(config: ModelConfig, threads: int) -> int:
     """Bytes of the process around the model: interpreter, libraries, tokenizer, thread stacks."""
-    return _RUNTIME_BASE + config.vocab_size * _RUNTIME_PER_VOCABULARY_ENTRY + threads * _RUNTIME_PER_THREAD
+    return _RUNTIME_BASE + config.vocab_size * _RUNTIME_PER_VOCABULARY_ENTRY + threads * THREAD_BYTES
 
 
 def reserve_bytes(capacity: int) -> int:

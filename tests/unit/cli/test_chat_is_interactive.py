@@ -20,7 +20,7 @@ def test_each_turn_is_asked_with_the_history(console: Console) -> None:
     found = console.run("run", stdin="one\ntwo\n", terminal=True)
     assert found.code == 0
     assert asked(console) == [[user("one")], [user("one"), ANSWER, user("two")]]
-    assert found.out == "Blue light scatters.\nBlue light scatters.\n\n"
+    assert found.out == "Blue light scatters.\nBlue light scatters.\n"
     assert found.err.count("[prompt 50 tokens") == 2
     assert console.llm.closed
 
