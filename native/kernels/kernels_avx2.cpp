@@ -14,6 +14,7 @@ template <size_t bytes>
 ES_INLINE void prefetch(const uint8_t* p) {
   for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
 }
+// clang-format off: each of these needs the ones before it
 #include "bytes16_sse.h"
 #include "vec16_avx2.h"
 #include "chunk_avx2.h"
@@ -22,6 +23,7 @@ ES_INLINE void prefetch(const uint8_t* p) {
 #include "gemm.h"
 #include "attention.h"
 #include "table_entries.h"
+// clang-format on
 }  // namespace
 
 const Kernels* avx2_kernels() {

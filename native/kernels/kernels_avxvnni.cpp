@@ -20,14 +20,16 @@ template <size_t bytes>
 ES_INLINE void prefetch(const uint8_t* p) {
     for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
 }
-#include "attention.h"
+// clang-format off: each of these needs the ones before it
 #include "bytes16_sse.h"
+#include "vec16_avx2.h"
 #include "chunk_avx2.h"
 #include "dot_avxvnni.h"
-#include "gemm.h"
 #include "ops.h"
+#include "gemm.h"
+#include "attention.h"
 #include "table_entries.h"
-#include "vec16_avx2.h"
+// clang-format on
 }  // namespace
 
 const Kernels* avxvnni_kernels() {

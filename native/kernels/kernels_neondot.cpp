@@ -15,14 +15,16 @@ template <size_t bytes>
 ES_INLINE void prefetch(const uint8_t* p) {
     for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
-#include "attention.h"
+// clang-format off: each of these needs the ones before it
 #include "bytes16_neon.h"
+#include "vec16_neon.h"
 #include "chunk_neon.h"
 #include "dot_neondot.h"
-#include "gemm.h"
 #include "ops.h"
+#include "gemm.h"
+#include "attention.h"
 #include "table_entries.h"
-#include "vec16_neon.h"
+// clang-format on
 }  // namespace
 
 const Kernels* neondot_kernels() {

@@ -11,12 +11,14 @@ constexpr int kRowBlock = 1;       // rows that share a pass over the weights
 constexpr size_t kDirectRows = 1;  // up to here weights are used straight from their packed form
 template <size_t bytes>
 inline void prefetch(const uint8_t*) {}
+// clang-format off: each of these needs the ones before it
 #include "vec16_scalar.h"
 #include "dot_scalar.h"
 #include "ops.h"
 #include "gemm.h"
 #include "attention.h"
 #include "table_entries.h"
+// clang-format on
 }  // namespace
 
 const Kernels* scalar_kernels() {
