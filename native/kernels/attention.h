@@ -9,52 +9,93 @@
 constexpr int kRange = 256;
 constexpr int kKvBlock = 32;
 
-/// scores[r][0..31] = sum over dims of q[r][d] * k[d][0..31] for M rows.
-template <int M>
+/// scores[r][0..16 N) = sum over dims of q[r][d] * k[d][0..16 N) for M rows.
+template <int M, int N>
 ES_INLINE void score_rows(const float* q, int head_dim, const float* k, float* scores) {
-  F16 low[M], high[M];
-  for (int m = 0; m < M; ++m) low[m] = high[m] = f_zero();
-  for (int d = 0; d < head_dim; ++d) {
-    const F16 k0 = f_load(k + 32 * d), k1 = f_load(k + 32 * d + 16);
-#pragma GCC unroll 4
+    F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
-      const F16 x = f_set1(q[m * head_dim + d]);
-      low[m] = f_fma(x, k0, low[m]);
-      high[m] = f_fma(x, k1, high[m]);
+        for (int n = 0; n < N; ++n) acc[m][n] = f_zero();
     }
-  }
-  for (int m = 0; m < M; ++m) {
-    f_store(scores + m * kRange, low[m]);
-    f_store(scores + m * kRange + 16, high[m]);
-  }
+    for (int d = 0; d < head_dim; ++d) {
+        F16 key[N];
+        for (int n = 0; n < N; ++n) key[n] = f_load(k + kKvBlock * d + 16 * n);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) {
+            const F16 x = f_set1(q[m * head_dim + d]);
+            for (int n = 0; n < N; ++n) acc[m][n] = f_fma(x, key[n], acc[m][n]);
+        }
+    }
+    for (int m = 0; m < M; ++m) {
+        for (int n = 0; n < N; ++n) f_store(scores + m * kRange + 16 * n, acc[m][n]);
+    }
 }
 
 /// out[r][0..16 N) += sum over tokens [begin, end) of p[r][t] * v[t][0..16 N) for M rows.
 template <int M, int N>
 ES_INLINE void value_rows(const float* p, const float* v, int begin, int end, int head_dim, float* out) {
-  F16 acc[M][N];
-  for (int m = 0; m < M; ++m) {
-    for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * head_dim + 16 * n);
-  }
-  for (int t = begin; t < end; ++t) {
-    F16 value[N];
-    for (int n = 0; n < N; ++n) value[n] = f_load(v + t * head_dim + 16 * n);
-#pragma GCC unroll 4
+    F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
-      const F16 weight = f_set1(p[m * kRange + t]);
-      for (int n = 0; n < N; ++n) acc[m][n] = f_fma(weight, value[n], acc[m][n]);
+        for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * head_dim + 16 * n);
     }
-  }
-  for (int m = 0; m < M; ++m) {
-    for (int n = 0; n < N; ++n) f_store(out + m * head_dim + 16 * n, acc[m][n]);
-  }
+    for (int t = begin; t < end; ++t) {
+        F16 value[N];
+        for (int n = 0; n < N; ++n) value[n] = f_load(v + t * head_dim + 16 * n);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) {
+            const F16 weight = f_set1(p[m * kRange + t]);
+            for (int n = 0; n < N; ++n) acc[m][n] = f_fma(weight, value[n], acc[m][n]);
+        }
+    }
+    for (int m = 0; m < M; ++m) {
+        for (int n = 0; n < N; ++n) f_store(out + m * head_dim + 16 * n, acc[m][n]);
+    }
+}
+
+// Rows in blocks that keep the accumulators in 16 vector registers: 6 x 16 lanes, then up to 3 x 32.
+
+/// Scores of all rows against one block of keys (floats [head_dim][32]).
+inline void score_block(const float* q, int rows, int head_dim, const float* k, float* scores) {
+    int r = 0;
+    for (; r + 6 <= rows; r += 6) {
+        for (int half = 0; half < kKvBlock; half += 16) {
+            score_rows<6, 1>(q + r * head_dim, head_dim, k + half, scores + r * kRange + half);
+        }
+    }
+    if (r + 3 <= rows) {
+        score_rows<3, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
+        r += 3;
+    }
+    if (r + 2 <= rows) {
+        score_rows<2, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
+        r += 2;
+    }
+    if (r < rows) score_rows<1, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
 }
 
 template <int M>
 ES_INLINE void value_row_block(const float* p, const float* v, int begin, int end, int head_dim, float* out) {
-  int d = 0;
-  for (; d + 32 <= head_dim; d += 32) value_rows<M, 2>(p, v + d, begin, end, head_dim, out + d);
-  if (d < head_dim) value_rows<M, 1>(p, v + d, begin, end, head_dim, out + d);
+    int d = 0;
+    for (; d + 32 <= head_dim; d += 32) value_rows<M, 2>(p, v + d, begin, end, head_dim, out + d);
+    if (d < head_dim) value_rows<M, 1>(p, v + d, begin, end, head_dim, out + d);
+}
+
+/// Adds tokens [begin, end) of one block of values (floats [32][head_dim]) to all rows.
+inline void value_block(const float* p, int rows, int head_dim, const float* v, int begin, int end, float* out) {
+    int r = 0;
+    for (; r + 6 <= rows; r += 6) {
+        for (int d = 0; d < head_dim; d += 16) {
+            value_rows<6, 1>(p + r * kRange, v + d, begin, end, head_dim, out + r * head_dim + d);
+        }
+    }
+    if (r + 3 <= rows) {
+        value_row_block<3>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
+        r += 3;
+    }
+    if (r + 2 <= rows) {
+        value_row_block<2>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
+        r += 2;
+    }
+    if (r < rows) value_row_block<1>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
 }
 
 inline int at_least(int a, int b) { return a > b ? a : b; }
@@ -118,9 +159,7 @@ void attention(const AttentionUnit& u) {
     for (int t = from; t < to; t += kKvBlock) {
       const uint16_t* k = u.k[(base + t) / kKvBlock];
       for (int i = 0; i < kKvBlock * head_dim; i += 16) f_store(plane + i, f_load_half(k + i));
-      int r = 0;
-      for (; r + 2 <= rows; r += 2) score_rows<2>(q + r * head_dim, head_dim, plane, scores + r * kRange + t);
-      if (r < rows) score_rows<1>(q + r * head_dim, head_dim, plane, scores + r * kRange + t);
+      score_block(q, rows, head_dim, plane, scores + t);
     }
     for (int r = 0; r < rows; ++r) {
       const int position = u.first_position + r / u.heads;
@@ -138,11 +177,7 @@ void attention(const AttentionUnit& u) {
       const int begin = at_least(0, first_needed - base - t), end = at_most(kKvBlock, last_position - base - t + 1);
       const uint16_t* v = u.v[(base + t) / kKvBlock];
       for (int i = begin * head_dim; i < end * head_dim; i += 16) f_store(plane + i, f_load_half(v + i));
-      int r = 0;
-      for (; r + 2 <= rows; r += 2) {
-        value_row_block<2>(scores + r * kRange + t, plane, begin, end, head_dim, part + r * head_dim);
-      }
-      if (r < rows) value_row_block<1>(scores + r * kRange + t, plane, begin, end, head_dim, part + r * head_dim);
+      value_block(scores + t, rows, head_dim, plane, begin, end, part);
     }
     for (int r = 0; r < rows; ++r) {
       if (range_sum[r] == 0.0f) continue;

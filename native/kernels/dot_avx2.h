@@ -22,6 +22,8 @@ struct Dot {
     const bool first = chunk % kRun == 0;
     pairs_a = first ? pa : _mm256_add_epi16(pairs_a, pa);
     pairs_b = first ? pb : _mm256_add_epi16(pairs_b, pb);
+    // Without this the compiler gathers all products before it adds any, and spills them.
+    asm("" : "+x"(pairs_a), "+x"(pairs_b));
     if (chunk % kRun == kRun - 1) {
       const __m256i ones = _mm256_set1_epi16(1);
       const __m256i wa = _mm256_madd_epi16(pairs_a, ones), wb = _mm256_madd_epi16(pairs_b, ones);
