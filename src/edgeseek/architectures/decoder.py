@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from edgeseek.architectures.fields import Fields
+from edgeseek.architectures.fields import MAX_LAYERS, Fields
 from edgeseek.architectures.spec import ModelConfig, Role, Rope, TensorRule
 from edgeseek.checkpoints.base import Checkpoint, CheckpointKind
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
@@ -116,7 +116,7 @@ def huggingface_config(
         vocab_size=fields.count("vocab_size"),
         hidden_size=hidden,
         intermediate_size=fields.count("intermediate_size"),
-        num_layers=fields.count("num_hidden_layers"),
+        num_layers=fields.count("num_hidden_layers", most=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=fields.count("num_key_value_heads", heads),
         head_dim=fields.count("head_dim", max(1, hidden // heads)),
@@ -156,7 +156,7 @@ def gguf_config(
         vocab_size=embedding.shape[0],
         hidden_size=fields.count("embedding_length"),
         intermediate_size=fields.count("feed_forward_length"),
-        num_layers=fields.count("block_count"),
+        num_layers=fields.count("block_count", most=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=fields.count("attention.head_count_kv", heads),
         head_dim=head_dim,
@@ -188,7 +188,7 @@ def gguf_sliding_windows(fields: Fields) -> tuple[int, ...]:
     window = fields.get("attention.sliding_window")
     if window is None or window == 0:
         return ()
-    return (fields.count("attention.sliding_window"),) * fields.count("block_count")
+    return (fields.count("attention.sliding_window"),) * fields.count("block_count", most=MAX_LAYERS)
 
 
 def refuse_unknown_gguf_maths(fields: Fields) -> None:

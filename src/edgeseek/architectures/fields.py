@@ -5,6 +5,7 @@ Knows nothing of any family.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from edgeseek.errors import CheckpointFormatError
 
 #: Larger counts are refused as damaged: no model comes near, and plans stay within 64 bits.
 MAX_COUNT = 1 << 28
+#: The same for layers, whose number is also a number of loops.
+MAX_LAYERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -32,17 +35,21 @@ class Fields:
         """The value as it is, None if absent."""
         return self.values.get(self.prefix + key)
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """A whole number from 1 to `MAX_COUNT`."""
+    def count(self, key: str, default: int | None = None, *, most: int = MAX_COUNT) -> int:
+        """A whole number from 1 to `most`."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
-            raise self._bad(key, value, f"a whole number from 1 to {MAX_COUNT}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self._bad(key, value, f"a whole number from 1 to {most}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A positive finite number."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value <= sys.float_info.max
+        ):
             raise self._bad(key, value, "a positive number")
         return float(value)
 

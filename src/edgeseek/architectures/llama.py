@@ -20,7 +20,7 @@ from edgeseek.architectures.decoder import (
     permuted,
 )
 from edgeseek.architectures.family import Family
-from edgeseek.architectures.fields import Fields, config_fields
+from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
 from edgeseek.architectures.rope import gguf_rope, huggingface_rope
 from edgeseek.architectures.spec import ModelConfig, TensorRule
 from edgeseek.checkpoints.base import Checkpoint
@@ -76,7 +76,7 @@ def _mistral_windows(fields: Fields) -> tuple[int, ...]:
     # An explicit null means full attention; an absent key means Mistral's default.
     if "sliding_window" in fields.values and fields.get("sliding_window") is None:
         return ()
-    return (fields.count("sliding_window", 4096),) * fields.count("num_hidden_layers")
+    return (fields.count("sliding_window", 4096),) * fields.count("num_hidden_layers", most=MAX_LAYERS)
 
 
 FAMILY = Family(

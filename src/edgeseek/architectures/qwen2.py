@@ -17,7 +17,7 @@ from edgeseek.architectures.decoder import (
     huggingface_config,
 )
 from edgeseek.architectures.family import Family
-from edgeseek.architectures.fields import Fields, config_fields
+from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
 from edgeseek.architectures.rope import gguf_rope, huggingface_rope
 from edgeseek.architectures.spec import ModelConfig, TensorRule
 from edgeseek.checkpoints.base import Checkpoint
@@ -62,7 +62,7 @@ def shapes(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...], bool]]:
 
 def _windows(fields: Fields) -> tuple[int, ...]:
     """Span per layer: `layer_types` where given, else the layers from `max_window_layers` up."""
-    layers = fields.count("num_hidden_layers")
+    layers = fields.count("num_hidden_layers", most=MAX_LAYERS)
     if not fields.flag("use_sliding_window", False) or fields.get("sliding_window") == 0:
         return ()
     span = fields.count("sliding_window", 4096)
@@ -81,7 +81,7 @@ def _windows(fields: Fields) -> tuple[int, ...]:
                 f"{fields.origin}: 'layer_types' does not name one type for each of {layers} layers"
             )
         for kind in types:
-            if kind not in _SPANS:
+            if not isinstance(kind, str) or kind not in _SPANS:
                 raise UnsupportedCheckpointError(
                     f"{fields.origin}: unknown layer type {kind!r}; known are {', '.join(_SPANS)}"
                 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -213,7 +214,7 @@ def _config(document: Any) -> ModelConfig:
         raise ValueError("config has an unknown kind of RoPE or of embedding")
     positives: tuple[Any, ...] = (config.rms_eps, config.rope.theta, config.rope.factor)
     for positive in positives:
-        if not isinstance(positive, int | float) or not 0 < positive < float("inf"):
+        if not isinstance(positive, int | float) or not 0 < positive <= sys.float_info.max:
             raise ValueError(f"config has {positive!r} where a positive number belongs")
     if config.num_heads % config.num_kv_heads or config.head_dim % 2:
         raise ValueError("config has head counts that do not fit together")

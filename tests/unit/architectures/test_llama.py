@@ -181,6 +181,7 @@ def test_neutral_gguf_metadata_is_accepted():
         ({"hidden_size": "64"}, "'hidden_size' is '64', not a whole number"),
         ({"num_hidden_layers": 0}, "'num_hidden_layers' is 0"),
         ({"num_hidden_layers": True}, "'num_hidden_layers' is True"),
+        ({"num_hidden_layers": 1 << 27}, "a whole number from 1 to 10000"),
         ({"vocab_size": ...}, "has no 'vocab_size'"),
         ({"rms_norm_eps": -1}, "'rms_norm_eps' is -1, not a positive number"),
         ({"num_key_value_heads": 3}, "4 attention heads cannot share 3"),

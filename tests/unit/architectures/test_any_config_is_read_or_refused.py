@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeseek.architectures import ModelConfig, parse_config
+from edgeseek.errors import CheckpointError
+from tests.unit.architectures.tiny_models import LLAMA, LLAMA_GGUF, QWEN2, gguf_file, huggingface
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.just(10**400)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["linear", "default", "yarn", "sliding_attention"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["factor", "rope_type", "type", "rope_theta", "quant_method", "x"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=5,
+)
+FOLDER_KEYS = [
+    *LLAMA,
+    "head_dim",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "sliding_window",
+    "use_sliding_window",
+    "max_window_layers",
+    "layer_types",
+    "attention_bias",
+    "quantization_config",
+    "partial_rotary_factor",
+]
+GGUF_KEYS = [
+    *LLAMA_GGUF,
+    "llama.rope.freq_base",
+    "llama.rope.scaling.type",
+    "llama.rope.scaling.factor",
+    "llama.attention.sliding_window",
+    "llama.attention.key_length",
+    "llama.expert_count",
+    "llama.attention.causal",
+]
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    base=st.sampled_from([LLAMA, QWEN2]),
+    changes=st.dictionaries(st.sampled_from(FOLDER_KEYS), JSON, min_size=1, max_size=3),
+    generation=st.dictionaries(st.just("eos_token_id"), JSON, max_size=1),
+)
+def test_a_config_json_with_any_values(base, changes, generation):
+    checkpoint = huggingface({**base, **changes}, generation=generation)
+    try:
+        assert isinstance(parse_config(checkpoint), ModelConfig)
+    except CheckpointError:
+        pass
+
+
+@settings(deadline=None, max_examples=300)
+@given(changes=st.dictionaries(st.sampled_from(GGUF_KEYS), JSON, min_size=1, max_size=3), text=JSON)
+def test_gguf_metadata_with_any_values(changes, text):
+    checkpoint = gguf_file(LLAMA_GGUF, changes=changes, text={"tokenizer.ggml.eos_token_id": text})
+    try:
+        assert isinstance(parse_config(checkpoint), ModelConfig)
+    except CheckpointError:
+        pass
+
+
+def test_a_number_beyond_a_float_is_malformed():
+    with pytest.raises(CheckpointError, match="rope_theta"):
+        parse_config(huggingface(LLAMA, rope_theta=10**400))
