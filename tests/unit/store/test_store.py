@@ -1,0 +1,169 @@
+"""Importing once, finding, replacing and removing packages; a download goes when it is converted."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edgeseek.errors import StorageError, UnknownModelError, UnsupportedCheckpointError, UsageError
+from edgeseek.settings import Settings
+from edgeseek.store import Store
+from tests.make_models.tiny import CASES, write
+from tests.unit.checkpoints.fake_hub import FakeHub
+from tests.unit.checkpoints.local_http import serve
+
+MODEL = CASES["llama-tied"]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(cache_dir=tmp_path / "cache", threads=1)
+
+
+@pytest.fixture
+def store(settings: Settings) -> Store:
+    return Store(settings)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return write(MODEL, tmp_path / "my model.v2")
+
+
+def visible(settings: Settings) -> list[str]:
+    """Names in the packages folder, locks left out."""
+    return sorted(p.name for p in settings.packages_dir.iterdir() if not p.name.endswith(".lock"))
+
+
+def test_a_checkpoint_is_imported_once_and_then_found(store: Store, checkpoint: Path) -> None:
+    stages: list[str] = []
+    first = store.pull(str(checkpoint), progress=lambda stage, _done, _total: stages.append(stage))
+    assert first.summary is not None
+    assert set(stages) == {f"converting {first.name}"}
+    again = store.pull(str(checkpoint))
+    assert (again.summary, again.path) == (None, first.path)
+    assert first.name.startswith("my-model-v2-")
+    (model,) = store.models()
+    assert (model.name, model.path, model.bytes) == (first.name, first.path, first.bytes)
+    assert model.config.architecture == "llama"
+    assert model.schemes == ("q8",)
+    assert store.path_of(first.name.upper()) == first.path
+    assert store.find(str(checkpoint)).name == first.name
+
+
+def test_it_opens_by_name_and_by_path(store: Store, checkpoint: Path) -> None:
+    pulled = store.pull(str(checkpoint))
+    for model in (pulled.name, str(pulled.path)):
+        with store.open(model) as package:
+            assert package.name == pulled.name
+            assert package.chat_template is not None
+            assert package.generation_config["eos_token_id"] == [1]
+
+
+def test_each_scheme_is_a_package_of_its_own(store: Store, checkpoint: Path) -> None:
+    plain = store.pull(str(checkpoint))
+    wide = store.pull(str(checkpoint), scheme="f32")
+    assert wide.name == f"{plain.name}+f32"
+    assert store.find(wide.name).schemes == ("f32",)
+    assert [model.name for model in store.models()] == [plain.name, wide.name]
+    # A pulled name leads back to its own package, scheme and all.
+    assert store.pull(wide.name).path == wide.path
+
+
+def test_force_imports_again_and_leaves_one_package(
+    store: Store, settings: Settings, checkpoint: Path
+) -> None:
+    first = store.pull(str(checkpoint))
+    inode = first.path.stat().st_ino
+    second = store.pull(str(checkpoint), force=True)
+    assert second.summary is not None
+    assert second.path == first.path
+    assert second.path.stat().st_ino != inode
+    assert visible(settings) == [first.path.name]
+
+
+def test_a_changed_checkpoint_is_imported_again_and_replaces_the_old_package(
+    store: Store, settings: Settings, checkpoint: Path
+) -> None:
+    wide = store.pull(str(checkpoint), scheme="f32")
+    first = store.pull(str(checkpoint))
+    weights = checkpoint / "model.safetensors"
+    os.utime(weights, ns=(1, 1))
+    second = store.pull(str(checkpoint))
+    assert second.summary is not None
+    assert second.name == first.name
+    assert visible(settings) == sorted([second.path.name, wide.path.name])
+
+
+def test_a_failed_import_leaves_nothing_and_keeps_what_was_there(
+    store: Store, settings: Settings, checkpoint: Path
+) -> None:
+    first = store.pull(str(checkpoint))
+    config = checkpoint / "config.json"
+    config.write_text(config.read_text().replace("LlamaForCausalLM", "UnheardOfModel"))
+    with pytest.raises(UnsupportedCheckpointError, match="UnheardOfModel"):
+        store.pull(str(checkpoint), force=True)
+    assert visible(settings) == [first.path.name]
+
+
+def test_removing_frees_the_name(store: Store, settings: Settings, checkpoint: Path) -> None:
+    pulled = store.pull(str(checkpoint))
+    store.remove(pulled.name)
+    assert visible(settings) == []
+    with pytest.raises(UnknownModelError, match="none was pulled yet"):
+        store.remove(pulled.name)
+
+
+def test_an_unknown_name_is_told_what_is_there(store: Store, checkpoint: Path) -> None:
+    pulled = store.pull(str(checkpoint))
+    with pytest.raises(UnknownModelError, match=f"'my-model'; here are {pulled.name}"):
+        store.find("my-model")
+    with pytest.raises(UnknownModelError):
+        store.pull("no-such-model")
+
+
+def test_a_package_is_not_imported_and_an_unknown_scheme_is_refused(store: Store, checkpoint: Path) -> None:
+    pulled = store.pull(str(checkpoint))
+    with pytest.raises(UsageError, match="is a package already"):
+        store.pull(str(pulled.path), scheme="q4")
+    with pytest.raises(UsageError, match="q3"):
+        store.pull(str(checkpoint), scheme="q3")
+
+
+def test_a_damaged_package_is_not_listed(store: Store, checkpoint: Path) -> None:
+    pulled = store.pull(str(checkpoint))
+    (pulled.path / "edgeseek.json").write_text("{")
+    assert store.models() == []
+
+
+def test_a_store_that_cannot_be_made_says_so(tmp_path: Path, checkpoint: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot write"):
+        Store(Settings(cache_dir=tmp_path / "file")).pull(str(checkpoint))
+
+
+@pytest.mark.parametrize("keep_source", [False, True])
+def test_a_download_is_deleted_after_its_conversion_unless_kept(
+    tmp_path: Path, settings: Settings, keep_source: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    folder = write(MODEL, tmp_path / "remote")
+    hub = FakeHub({file.name: file.read_bytes() for file in folder.iterdir()})
+    stages: list[str] = []
+    with serve(hub.answer) as server:
+        store = Store(settings.with_changes(hf_endpoint=server.url))
+        pulled = store.pull(
+            "org/model", keep_source=keep_source, progress=lambda stage, *_: stages.append(stage)
+        )
+    assert pulled.name == "org/model"
+    assert list(dict.fromkeys(stages)) == ["downloading org/model", "converting org/model"]
+    assert any(settings.downloads_dir.rglob("model.safetensors")) is keep_source
+    # The server is gone: what is there needs no network.
+    assert store.pull("org/model").path == pulled.path
+    with store.open("org/model") as package:
+        assert np.prod(package.tensors["embed.weight"].shape) == 320 * MODEL.hidden_size
