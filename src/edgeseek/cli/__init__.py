@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edgeseek.cli.services import Services
 
+#: What a shell reports for a program that SIGINT ended: 128 + 2.
+_EXIT_INTERRUPTED = 130
+
 
 def main(argv: Sequence[str] | None = None, services: Services | None = None) -> int:
     """Run one command and return its exit code.
@@ -18,6 +21,10 @@ def main(argv: Sequence[str] | None = None, services: Services | None = None) ->
     `argv` are the words after the program's name (default: this process's); `services` is what the
     commands work with (default: this process's environment and streams, and the real model loader).
     """
-    from edgeseek.cli.app import run_command
+    try:
+        # Inside, because on a slow board even the imports last long enough for a Ctrl-C.
+        from edgeseek.cli.app import run_command
 
-    return run_command(argv, services)
+        return run_command(argv, services)
+    except KeyboardInterrupt:
+        return _EXIT_INTERRUPTED

@@ -16,8 +16,6 @@ from edgeseek.errors import EdgeseekError
 
 #: What a shell reports for a program that SIGPIPE ended: 128 + 13.
 _EXIT_OUTPUT_CLOSED = 141
-#: The same for SIGINT.
-_EXIT_INTERRUPTED = 130
 
 
 def build_app() -> typer.Typer:
@@ -78,8 +76,6 @@ def run_command(argv: Sequence[str] | None, services: Services | None) -> int:
     except OutputClosedError:
         _forget_stdout()
         return _EXIT_OUTPUT_CLOSED
-    except KeyboardInterrupt:
-        return _EXIT_INTERRUPTED
     except MemoryError:
         terminal.error("out of memory; use a smaller model, --scheme or --context, or free memory")
         return 1

@@ -37,12 +37,20 @@ Scheme = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", min=1, max=1024, help="Compute threads.", show_default="what the limits allow"),
+    typer.Option(
+        "--threads",
+        metavar="N",
+        min=1,
+        max=1024,
+        help="Compute threads.",
+        show_default="what the limits allow",
+    ),
 ]
 Context = Annotated[
     int | None,
     typer.Option(
         "--context",
+        metavar="N",
         min=1,
         help="Tokens of prompt and answer together.",
         show_default="least of the model's, 8192 and what fits",
@@ -65,42 +73,58 @@ def check_text(option: str, text: str) -> str:
 
 Temperature = Annotated[
     float | None,
-    typer.Option("--temperature", "-t", help="0 takes the likeliest token.", show_default=_MODELS_OWN),
+    typer.Option(
+        "--temperature", "-t", metavar="T", help="0 takes the likeliest token.", show_default=_MODELS_OWN
+    ),
 ]
 TopK = Annotated[
     int | None,
-    typer.Option("--top-k", help="Draw from the K likeliest tokens; 0 for all.", show_default=_MODELS_OWN),
+    typer.Option(
+        "--top-k", metavar="K", help="Draw from the K likeliest tokens; 0 for all.", show_default=_MODELS_OWN
+    ),
 ]
 TopP = Annotated[
     float | None,
     typer.Option(
-        "--top-p", help="Draw from the likeliest tokens that hold this share.", show_default=_MODELS_OWN
+        "--top-p",
+        metavar="P",
+        help="Draw from the likeliest tokens that hold this share.",
+        show_default=_MODELS_OWN,
     ),
 ]
 MinP = Annotated[
     float | None,
     typer.Option(
-        "--min-p", help="Drop tokens below this share of the likeliest one's.", show_default=_MODELS_OWN
+        "--min-p",
+        metavar="P",
+        help="Drop tokens below this share of the likeliest one's.",
+        show_default=_MODELS_OWN,
     ),
 ]
 RepetitionPenalty = Annotated[
     float | None,
-    typer.Option("--repetition-penalty", help="Above 1 discourages repetition.", show_default=_MODELS_OWN),
+    typer.Option(
+        "--repetition-penalty", metavar="R", help="Above 1 discourages repetition.", show_default=_MODELS_OWN
+    ),
 ]
 PresencePenalty = Annotated[
     float | None,
     typer.Option(
         "--presence-penalty",
+        metavar="P",
         help="Taken from the logits of tokens that occurred in the answer.",
         show_default="0",
     ),
 ]
 FrequencyPenalty = Annotated[
     float | None,
-    typer.Option("--frequency-penalty", help="The same for each time they occurred.", show_default="0"),
+    typer.Option(
+        "--frequency-penalty", metavar="P", help="The same for each time they occurred.", show_default="0"
+    ),
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", help="Same seed, same answer.", show_default="a new one each time")
+    int | None,
+    typer.Option("--seed", metavar="N", help="Same seed, same answer.", show_default="a new one each time"),
 ]
 Stop = Annotated[
     list[str] | None,

@@ -20,7 +20,9 @@ def perplexity(
     text: Annotated[
         Path, typer.Option("--text", metavar="FILE", help="UTF-8 text to predict.", show_default=False)
     ],
-    window: Annotated[int, typer.Option("--window", min=2, help="Tokens that are predicted together.")] = 512,
+    window: Annotated[
+        int, typer.Option("--window", metavar="N", min=2, help="Tokens that are predicted together.")
+    ] = 512,
     threads: options.Threads = None,
     scheme: options.Scheme = None,
     as_object: options.Json = False,

@@ -24,15 +24,23 @@ def run(
     model: options.Model = options.DEFAULT_MODEL,
     prompt: Annotated[
         str | None,
-        typer.Option("--prompt", "-p", help="Answer this text and exit.", show_default="chat, or stdin"),
+        typer.Option(
+            "--prompt", "-p", metavar="TEXT", help="Answer this text and exit.", show_default="chat, or stdin"
+        ),
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", help="Instructions that precede the conversation.")
+        str | None,
+        typer.Option("--system", metavar="TEXT", help="Instructions that precede the conversation."),
     ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            "--max-tokens", "-n", min=1, help="Longest answer.", show_default="what the context holds"
+            "--max-tokens",
+            "-n",
+            metavar="N",
+            min=1,
+            help="Longest answer.",
+            show_default="what the context holds",
         ),
     ] = None,
     temperature: options.Temperature = None,
@@ -55,7 +63,8 @@ def run(
     """Answer one prompt, or chat.
 
     With --prompt or a text piped to stdin it prints the answer and exits; otherwise it is an interactive
-    chat. A model that is not there yet is pulled first. Only the answer goes to stdout.
+    chat. Without MODEL it uses smollm2-135m. A model that is not there yet is pulled first. Only the answer
+    goes to stdout.
     """
     services = services_of(context)
     if raw and system is not None:
