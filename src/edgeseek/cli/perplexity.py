@@ -44,10 +44,11 @@ def perplexity(
             progress=progress,
             report=progress.note,
         )
-        try:
+    try:
+        with Progress(services.terminal, counts_tokens=True) as progress:
             result = services.perplexity(llm, contents, window, progress=progress)
-        finally:
-            llm.close()
+    finally:
+        llm.close()
     if as_object:
         figures = {
             "perplexity": result.perplexity,

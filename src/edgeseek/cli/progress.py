@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Called with (stage, bytes done, bytes in all or None); draws on stderr. Use it with `with`.
+    """Called with (stage, done, in all or None if unknown); draws on stderr. Use it with `with`.
 
+    Counts bytes, or tokens where `counts_tokens`.
     Draws nothing until it is called, so that work that is already done costs no line.
     """
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, *, counts_tokens: bool = False) -> None:
         self._terminal = terminal
+        self._counts_tokens = counts_tokens
         self._bars: RichProgress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._announced: set[str] = set()
@@ -57,25 +59,32 @@ class Progress:
     def _announce(self, stage: str, total: int | None) -> None:
         if stage not in self._announced:
             self._announced.add(stage)
-            self._terminal.note(stage if total is None else f"{stage} ({size(total)})")
+            amount = "" if total is None else f" ({self._amount(total)})"
+            self._terminal.note(stage + amount)
+
+    def _amount(self, count: int) -> str:
+        return f"{count:,} tokens" if self._counts_tokens else size(count)
 
     def _started(self) -> RichProgress:
         if self._bars is None:
             from rich.progress import (
                 BarColumn,
                 DownloadColumn,
+                MofNCompleteColumn,
                 TextColumn,
                 TimeRemainingColumn,
                 TransferSpeedColumn,
             )
             from rich.progress import Progress as RichProgress
 
+            amounts = (
+                (MofNCompleteColumn(),) if self._counts_tokens else (DownloadColumn(), TransferSpeedColumn())
+            )
             self._bars = RichProgress(
                 # Plain text: a model's name may hold what rich takes for markup.
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                DownloadColumn(),
-                TransferSpeedColumn(),
+                *amounts,
                 TimeRemainingColumn(),
                 console=self._terminal.console(),
             )

@@ -31,6 +31,7 @@ def test_the_figure_is_printed(console: Console, calls: list[tuple[str, int]], t
     text.write_text("Füchse 狐", encoding="utf-8")
     found = console.run("perplexity", "m", "--text", str(text))
     assert found.out == "perplexity 12.3457 over 1022 tokens in windows of 512\n"
+    assert found.err.splitlines()[1] == "perplexity (100 tokens)"
     assert calls == [("Füchse 狐", 512)]
     assert console.llm.load_options["context"] == 512
     assert console.llm.closed
