@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from edgeseek.cli.services import Services
 
 #: What a shell reports for a program that SIGINT ended: 128 + 2.
-_EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None, services: Services | None = None) -> int:
@@ -27,4 +27,4 @@ def main(argv: Sequence[str] | None = None, services: Services | None = None) ->
 
         return run_command(argv, services)
     except KeyboardInterrupt:
-        return _EXIT_INTERRUPTED
+        return EXIT_INTERRUPTED

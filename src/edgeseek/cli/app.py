@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, ParamSpec
 
 import typer
 
 from edgeseek import __version__
+from edgeseek.cli import EXIT_INTERRUPTED
 from edgeseek.cli.services import Services
 from edgeseek.cli.terminal import OutputClosedError, Terminal
 from edgeseek.errors import EdgeseekError
 
 #: What a shell reports for a program that SIGPIPE ended: 128 + 13.
 _EXIT_OUTPUT_CLOSED = 141
+
+P = ParamSpec("P")
 
 
 def build_app() -> typer.Typer:
@@ -37,13 +41,26 @@ def build_app() -> typer.Typer:
         epilog="Environment: EDGESEEK_HOME, EDGESEEK_ISA, EDGESEEK_THREADS, HF_ENDPOINT, HF_TOKEN, NO_COLOR.",
     )
     app.callback()(_options)
-    app.command("run")(run)
-    app.command("pull")(pull)
-    app.command("list")(list_models)
-    app.command("show")(show)
-    app.command("rm")(rm)
-    app.command("perplexity")(perplexity)
+    app.command("run")(_interruptible(run))
+    app.command("pull")(_interruptible(pull))
+    app.command("list")(_interruptible(list_models))
+    app.command("show")(_interruptible(show))
+    app.command("rm")(_interruptible(rm))
+    app.command("perplexity")(_interruptible(perplexity))
     return app
+
+
+def _interruptible(command: Callable[P, None]) -> Callable[P, None]:
+    """`command`, ended by Ctrl-C with the shell's own exit code; older releases of typer make it 1."""
+
+    @functools.wraps(command)
+    def run(*words: P.args, **options: P.kwargs) -> None:
+        try:
+            command(*words, **options)
+        except KeyboardInterrupt:
+            raise typer.Exit(EXIT_INTERRUPTED) from None
+
+    return run
 
 
 def _show_version(wanted: bool) -> None:
