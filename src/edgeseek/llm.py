@@ -123,6 +123,7 @@ class LLM:
             slots=slots,
             threads=threads,
             step_tokens=STEP_TOKENS,
+            logit_rows=max(slots, SLOTS),
             budget=budget,
         )
         say(f"{package.name}: {memory.summary}")

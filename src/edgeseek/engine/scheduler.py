@@ -2,7 +2,8 @@
 
 A step is one mixed batch: every sequence that decodes gets its one token, so decodes never wait for
 prompts; prompts share what is left of the step's token budget evenly (a short prompt is not stuck behind
-a long one, nor the long one behind many short ones).
+a long one, nor the long one behind many short ones). Beside decodes the prompts' part is smaller, since a
+decoding sequence waits for the whole step: on a small board 512 tokens of prompt take many seconds.
 
 Memory is handed out optimistically. A sequence is admitted when the blocks for the tokens it has can be
 had, and grows block by block; where growing fails, retained sequences are evicted, and then the youngest
@@ -25,6 +26,9 @@ from edgeseek.engine.retention import RetainedSequences
 from edgeseek.engine.sequence import Sequence
 from edgeseek.errors import RuntimeFailure
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Slice
+
+#: Prompt tokens in a step that also decodes, at most; enough rows to keep the matrix kernels busy.
+PROMPT_TOKENS_BESIDE_DECODES = 128
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,10 @@ class Scheduler:
                 decodes = []
             else:
                 prompts = []
-        return decodes + _share_evenly(prompts, self._step_tokens - len(decodes))
+        budget = self._step_tokens - len(decodes)
+        if decodes:
+            budget = min(budget, PROMPT_TOKENS_BESIDE_DECODES)
+        return decodes + _share_evenly(prompts, budget)
 
     def advance(self, scheduled: Scheduled) -> None:
         """Record that a part was computed."""

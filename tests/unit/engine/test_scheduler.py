@@ -70,6 +70,14 @@ def test_decodes_are_in_every_step_beside_any_number_of_prompts() -> None:
         assert sum(tokens for _, tokens in step) <= 8
 
 
+def test_beside_a_decode_prompts_get_a_smaller_part_of_a_large_step() -> None:
+    s = scheduler(step_tokens=512)
+    s.add(sequence(1, 400))
+    assert run(s) == [(1, 400)]
+    s.add(sequence(2, 400))
+    assert run(s) == [(1, 1), (2, 128)]
+
+
 def test_no_more_run_than_there_are_slots_and_the_next_in_line_follows() -> None:
     s = scheduler(slots=2)
     one, two, three = (sequence(n, 5) for n in (1, 2, 3))
