@@ -113,9 +113,12 @@ class Tokenizer:
             if special or not self._control_tokens:
                 return list(self._backend.encode(text, add_special_tokens=False).ids)
             return self._encode_without_control(text)
-        except UnicodeEncodeError as error:
+        except (TypeError, UnicodeEncodeError) as error:  # the library's words for it say less
+            surrogate = next((at for at, code in enumerate(text) if "\ud800" <= code <= "\udfff"), None)
+            if surrogate is None:
+                raise
             raise TokenizerError(
-                f"the text has a lone surrogate at character {error.start}; pass valid Unicode"
+                f"the text has a lone surrogate at character {surrogate}; pass valid Unicode"
             ) from error
 
     def encode_prompt(self, text: str) -> list[int]:
