@@ -53,7 +53,7 @@ def test_it_equals_the_definition_and_drops_the_last_partial_window(window: int,
     ids = tokens(count)
     with llm_on(FakeBackend()) as llm:
         result = perplexity(llm, ids, window)
-    assert result.perplexity == pytest.approx(expected(ids, window), rel=1e-12)
+    assert result.perplexity == pytest.approx(expected(ids, window), rel=1e-6)
     assert (result.windows, result.tokens) == (count // window, count // window * (window - 1))
 
 
