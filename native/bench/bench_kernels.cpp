@@ -34,7 +34,8 @@ double best_seconds(F&& body) {
 }
 
 struct Buffer {
-    explicit Buffer(size_t bytes) : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64))) {
+    explicit Buffer(size_t bytes)
+        : data(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + 127) / 64 * 64))) {
         std::memset(data, 0x11, bytes);
     }
     ~Buffer() { std::free(data); }
@@ -56,21 +57,25 @@ void bench_gemm(const Kernels& kernels, size_t columns) {
             const Buffer weights(w.bytes());
             w.data = weights.data;
             const size_t groups = columns / 32;
-            const Buffer q(rows * columns), scales(rows * groups * 6 * 4), out(rows * kTile * 4), scratch(kScratchBytes);
+            const Buffer q(rows * columns), scales(rows * groups * 6 * 4), out(rows * kTile * 4),
+                scratch(kScratchBytes);
             Activations a;
             a.q = reinterpret_cast<const int8_t*>(q.data);
             a.d = a.sum = a.sum8 = a.sum16 = a.half32 = reinterpret_cast<const float*>(scales.data);
             a.ldq = columns;
             a.ldg = groups;
-            const int repeats = static_cast<int>(2e8 / static_cast<double>(tiles * kTile * columns * rows)) + 1;
+            const int repeats =
+                static_cast<int>(2e8 / static_cast<double>(tiles * kTile * columns * rows)) + 1;
             const double seconds = best_seconds([&] {
                 for (int i = 0; i < repeats; ++i) {
                     for (size_t t = 0; t < tiles; ++t) {
-                        kernels.gemm[s](w.tile(t), columns, a, rows, reinterpret_cast<float*>(out.data), kTile, scratch.data);
+                        kernels.gemm[s](w.tile(t), columns, a, rows, reinterpret_cast<float*>(out.data),
+                                        kTile, scratch.data);
                     }
                 }
             });
-            const double macs = static_cast<double>(repeats) * static_cast<double>(tiles * kTile * columns * rows);
+            const double macs =
+                static_cast<double>(repeats) * static_cast<double>(tiles * kTile * columns * rows);
             std::printf("  %s %.0f", info(w.scheme).name, macs / seconds * 1e-9);
         }
         std::printf("  GMAC/s\n");
@@ -102,11 +107,12 @@ void bench_attention(const Kernels& kernels, int head_dim, int heads, int tokens
     u.v = v.data();
     u.scratch = scratch.data();
     const double seconds = best_seconds([&] {
-        for (int i = 0; i < 20; ++i) kernels.attention(u);
-    }) / 20;
+                               for (int i = 0; i < 20; ++i) kernels.attention(u);
+                           }) /
+                           20;
     const double macs = 2.0 * tokens * heads * head_dim * context;
-    std::printf("attention dim %3d heads %d tokens %2d context %4d: %.1f us, %.1f GMAC/s, %.1f GB/s of KV\n", head_dim,
-                heads, tokens, context, seconds * 1e6, macs / seconds * 1e-9,
+    std::printf("attention dim %3d heads %d tokens %2d context %4d: %.1f us, %.1f GMAC/s, %.1f GB/s of KV\n",
+                head_dim, heads, tokens, context, seconds * 1e6, macs / seconds * 1e-9,
                 static_cast<double>(2 * blocks * 32 * dim * 2) / seconds * 1e-9);
 }
 
@@ -126,8 +132,8 @@ void bench_rows(const Kernels& kernels) {
         const double swiglu = best_seconds([&] {
             for (int i = 0; i < 2000; ++i) kernels.swiglu(x.data(), w.data(), n, y.data());
         });
-        std::printf("row of %4zu: rms_norm %.0f ns, quantize %.0f ns, swiglu %.0f ns\n", n, norm * 5e5, quantize * 5e5,
-                    swiglu * 5e5);
+        std::printf("row of %4zu: rms_norm %.0f ns, quantize %.0f ns, swiglu %.0f ns\n", n, norm * 5e5,
+                    quantize * 5e5, swiglu * 5e5);
     }
 }
 

@@ -29,7 +29,6 @@ template <class T>
 using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Table = nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Floats1 = nb::ndarray<nb::numpy, float, nb::ndim<1>>;
 using Floats2 = nb::ndarray<nb::numpy, float, nb::ndim<2>>;
 
 /// Hands a heap array to numpy.
@@ -62,12 +61,14 @@ struct BoundRunner {
     Runner runner;
 };
 
-nb::tuple forward(BoundRunner& self, const Vector<int32_t>& tokens, const Vector<int32_t>& slice_tokens,
-                  const Vector<int32_t>& slice_past, const Table& tables, const Vector<int32_t>& table_sizes,
-                  const Vector<int32_t>& logit_rows, const std::vector<std::string>& tap_names) {
+std::pair<Floats2, std::map<std::string, Floats2>> forward(
+    BoundRunner& self, const Vector<int32_t>& tokens, const Vector<int32_t>& slice_tokens,
+    const Vector<int32_t>& slice_past, const Table& tables, const Vector<int32_t>& table_sizes,
+    const Vector<int32_t>& logit_rows, const std::vector<std::string>& tap_names) {
     const size_t slices = slice_tokens.shape(0);
     if (slice_past.shape(0) != slices || tables.shape(0) != slices || table_sizes.shape(0) != slices) {
-        throw std::invalid_argument("slice_tokens, slice_past, tables and table_sizes must have one entry per slice");
+        throw std::invalid_argument(
+            "slice_tokens, slice_past, tables and table_sizes must have one entry per slice");
     }
     if (tokens.shape(0) > 1u << 30 || logit_rows.shape(0) > tokens.shape(0)) {
         throw std::invalid_argument("more logit rows than tokens");
@@ -79,8 +80,8 @@ nb::tuple forward(BoundRunner& self, const Vector<int32_t>& tokens, const Vector
         if (table_sizes.data()[s] < 0 || static_cast<size_t>(table_sizes.data()[s]) > tables.shape(1)) {
             throw std::invalid_argument("a table size exceeds the table's width");
         }
-        batch.slices.push_back({slice_tokens.data()[s], slice_past.data()[s], tables.data() + s * tables.shape(1),
-                                table_sizes.data()[s]});
+        batch.slices.push_back({slice_tokens.data()[s], slice_past.data()[s],
+                                tables.data() + s * tables.shape(1), table_sizes.data()[s]});
     }
     batch.logit_rows = logit_rows.data();
     batch.logit_count = static_cast<int>(logit_rows.shape(0));
@@ -91,18 +92,18 @@ nb::tuple forward(BoundRunner& self, const Vector<int32_t>& tokens, const Vector
         nb::gil_scoped_release release;
         self.runner.forward(batch, logits.get(), &taps);
     }
-    nb::dict tapped;
+    std::map<std::string, Floats2> tapped;
     for (const Tap& tap : taps) {
         const size_t rows = tap.width == 0 ? 0 : tap.values.size() / tap.width;
         std::unique_ptr<float[]> copy(new float[tap.values.size()]);
         std::copy(tap.values.begin(), tap.values.end(), copy.get());
-        tapped[tap.name.c_str()] = owned_rows(std::move(copy), rows, tap.width);
+        tapped.emplace(tap.name, owned_rows(std::move(copy), rows, tap.width));
     }
-    return nb::make_tuple(owned_rows(std::move(logits), logit_rows.shape(0), self.vocab), tapped);
+    return {owned_rows(std::move(logits), logit_rows.shape(0), self.vocab), std::move(tapped)};
 }
 
-Floats2 dequantize(const std::string& scheme, const std::string& layout, size_t rows, size_t columns, const Bytes& data,
-                   const Vector<int32_t>& wanted) {
+Floats2 dequantize(const std::string& scheme, const std::string& layout, size_t rows, size_t columns,
+                   const Bytes& data, const Vector<int32_t>& wanted) {
     Matrix m;
     m.scheme = scheme_from_name(scheme);
     if (layout != "tiles" && layout != "rows") throw std::invalid_argument("layout must be tiles or rows");
@@ -114,12 +115,13 @@ Floats2 dequantize(const std::string& scheme, const std::string& layout, size_t 
     m.columns = columns;
     m.data = data.data();
     if (m.bytes() > data.shape(0)) {
-        throw std::invalid_argument("the data hold " + std::to_string(data.shape(0)) + " bytes, the shape needs " +
-                                    std::to_string(m.bytes()));
+        throw std::invalid_argument("the data hold " + std::to_string(data.shape(0)) +
+                                    " bytes, the shape needs " + std::to_string(m.bytes()));
     }
     for (size_t i = 0; i < wanted.shape(0); ++i) {
         if (wanted.data()[i] < 0 || static_cast<size_t>(wanted.data()[i]) >= rows) {
-            throw std::invalid_argument("row " + std::to_string(wanted.data()[i]) + " of " + std::to_string(rows));
+            throw std::invalid_argument("row " + std::to_string(wanted.data()[i]) + " of " +
+                                        std::to_string(rows));
         }
     }
     std::unique_ptr<float[]> out(new float[wanted.shape(0) * columns]);
@@ -138,11 +140,12 @@ const T* checked(const Vector<T>& array, size_t length, const char* name) {
     return array.data();
 }
 
-nb::tuple draw(const Vector<float>& logits, float temperature, int32_t top_k, double top_p, double min_p,
-               float repetition_penalty, float presence_penalty, float frequency_penalty,
-               const Vector<int32_t>& seen_ids, const Vector<int32_t>& output_ids,
-               const Vector<int32_t>& output_counts, const Vector<int32_t>& bias_ids,
-               const Vector<float>& bias_values, uint64_t seed, uint64_t position, int32_t top_logprobs) {
+std::tuple<int32_t, double, std::vector<int32_t>, std::vector<double>> draw(
+    const Vector<float>& logits, float temperature, int32_t top_k, double top_p, double min_p,
+    float repetition_penalty, float presence_penalty, float frequency_penalty,
+    const Vector<int32_t>& seen_ids, const Vector<int32_t>& output_ids, const Vector<int32_t>& output_counts,
+    const Vector<int32_t>& bias_ids, const Vector<float>& bias_values, uint64_t seed, uint64_t position,
+    int32_t top_logprobs) {
     SampleParams p;
     p.temperature = temperature;
     p.top_k = top_k;
@@ -168,13 +171,14 @@ nb::tuple draw(const Vector<float>& logits, float temperature, int32_t top_k, do
         thread_local SampleScratch scratch;
         result = sample(logits.data(), logits.shape(0), p, scratch);
     }
-    return nb::make_tuple(result.token, result.logprob, result.top_ids, result.top_logprobs);
+    return {result.token, result.logprob, std::move(result.top_ids), std::move(result.top_logprobs)};
 }
 
 }  // namespace
 
 NB_MODULE(_core, m) {
-    m.doc() = "The native core: packed weights, paged attention, sampling. Knows nothing of text, files or HTTP.";
+    m.doc() =
+        "The native core: packed weights, paged attention, sampling. Knows nothing of text, files or HTTP.";
     m.attr("__version__") = EDGESEEK_VERSION;
 
     m.def("supported_isas", &supported_isas,
@@ -195,13 +199,15 @@ NB_MODULE(_core, m) {
         .def_prop_ro("block_bytes", [](const KvPool& p) { return p.shape().block_bytes(); })
         .def_prop_ro("bytes", &KvPool::bytes);
 
-    nb::class_<BoundModel>(m, "Model", "A decoder-only transformer over mapped, packed tensors, which it keeps alive.")
+    nb::class_<BoundModel>(m, "Model",
+                           "A decoder-only transformer over mapped, packed tensors, which it keeps alive.")
         .def(
             "__init__",
-            [](BoundModel* self, int layers, int hidden, int intermediate, int heads, int kv_heads, int head_dim,
-               int vocab, float rms_eps, bool tied_embeddings, const std::vector<float>& inverse_frequencies,
-               const std::vector<int>& windows,
-               const std::vector<std::tuple<std::string, std::string, std::string, size_t, size_t, Bytes>>& tensors) {
+            [](BoundModel* self, int layers, int hidden, int intermediate, int heads, int kv_heads,
+               int head_dim, int vocab, float rms_eps, bool tied_embeddings,
+               const std::vector<float>& inverse_frequencies, const std::vector<int>& windows,
+               const std::vector<std::tuple<std::string, std::string, std::string, size_t, size_t, Bytes>>&
+                   tensors) {
                 ModelShape shape;
                 shape.layers = layers;
                 shape.hidden = hidden;
@@ -223,19 +229,23 @@ NB_MODULE(_core, m) {
                 auto model = std::make_unique<Model>(std::move(shape), named);
                 new (self) BoundModel{std::move(keep), std::move(model)};
             },
-            nb::kw_only(), "layers"_a, "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a, "vocab"_a,
-            "rms_eps"_a, "tied_embeddings"_a, "inverse_frequencies"_a, "windows"_a, "tensors"_a,
-            "Tensors are (name, scheme, layout, rows, columns, bytes). Raises ValueError naming what does not fit.")
-        .def_prop_ro("bytes_per_token", [](const BoundModel& b) { return b.model->bytes_per_token(); },
-                     "Bytes of weights that decoding one token reads.");
+            nb::kw_only(), "layers"_a, "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a,
+            "vocab"_a, "rms_eps"_a, "tied_embeddings"_a, "inverse_frequencies"_a, "windows"_a, "tensors"_a,
+            "Tensors are (name, scheme, layout, rows, columns, bytes). Raises ValueError naming what does "
+            "not fit.")
+        .def_prop_ro(
+            "bytes_per_token", [](const BoundModel& b) { return b.model->bytes_per_token(); },
+            "Bytes of weights that decoding one token reads.");
 
-    nb::class_<BoundRunner>(m, "Runner", "Runs steps of a model over a KV pool on a thread pool; not thread-safe.")
-        .def(nb::init<BoundModel&, KvPool&, ThreadPool&, const std::optional<std::string>&, int>(), "model"_a, "pool"_a,
-             "threads"_a, "isa"_a.none(), "max_tokens"_a, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
-             nb::keep_alive<1, 4>())
+    nb::class_<BoundRunner>(m, "Runner",
+                            "Runs steps of a model over a KV pool on a thread pool; not thread-safe.")
+        .def(nb::init<BoundModel&, KvPool&, ThreadPool&, const std::optional<std::string>&, int>(), "model"_a,
+             "pool"_a, "threads"_a, "isa"_a.none(), "max_tokens"_a, nb::keep_alive<1, 2>(),
+             nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
         .def("forward", &forward, "tokens"_a, "slice_tokens"_a, "slice_past"_a, "tables"_a, "table_sizes"_a,
              "logit_rows"_a, "taps"_a,
-             "One step. Returns (logits [len(logit_rows), vocab], {tap: [rows, width]}). Raises ValueError on a token, "
+             "One step. Returns (logits [len(logit_rows), vocab], {tap: [rows, width]}). Raises ValueError "
+             "on a token, "
              "position, block or row out of range, before anything is written. Releases the GIL.")
         .def_prop_ro("isa", [](const BoundRunner& r) { return r.kernels.name; })
         .def_prop_ro("max_tokens", [](const BoundRunner& r) { return r.runner.max_tokens(); })
@@ -254,5 +264,6 @@ NB_MODULE(_core, m) {
     m.def("sample", &draw, "logits"_a, nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
           "repetition_penalty"_a, "presence_penalty"_a, "frequency_penalty"_a, "seen_ids"_a, "output_ids"_a,
           "output_counts"_a, "bias_ids"_a, "bias_values"_a, "seed"_a, "position"_a, "top_logprobs"_a,
-          "Draws one token: (token, logprob, top_ids, top_logprobs). The fields are those of runtime.backend.SampleRow.");
+          "Draws one token: (token, logprob, top_ids, top_logprobs). The fields are those of "
+          "runtime.backend.SampleRow.");
 }

@@ -14,7 +14,7 @@
 
 namespace edgeseek {
 
-constexpr size_t kRowChunk = 64;  // rows of a batch that share one unpacking of a weight tile
+constexpr size_t kRowChunk = 64;    // rows of a batch that share one unpacking of a weight tile
 constexpr int kAttentionRows = 48;  // query rows (tokens x heads of a KV head) of one attention unit, about
 
 inline size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
@@ -45,9 +45,7 @@ class Array {
 class QuantizedRows {
   public:
     QuantizedRows(size_t rows, size_t width)
-        : groups_(width / 32),
-          q_(rows * width),
-          scales_(rows * groups_ * 6) {
+        : groups_(width / 32), q_(rows * width), scales_(rows * groups_ * 6) {
         d_ = scales_.get();
         sum_ = d_ + rows * groups_;
         sum8_ = sum_ + rows * groups_;
@@ -95,10 +93,10 @@ struct Scratch {
           v_planes(static_cast<size_t>(blocks)) {}
 
     Array<uint8_t> unpacked;
-    Array<float> tile_a, tile_b;    // [kRowChunk][16]
+    Array<float> tile_a, tile_b;  // [kRowChunk][16]
     Array<float> attention;
-    Array<float> row;               // one normed row (single-token steps)
-    QuantizedRows quantized;        // its quantized form
+    Array<float> row;                           // one normed row (single-token steps)
+    QuantizedRows quantized;                    // its quantized form
     Array<const uint16_t*> k_planes, v_planes;  // per block of a sequence
 
     size_t bytes() const {
@@ -114,7 +112,8 @@ struct Runner::Buffers {
           attn_pad(round_up(s.q_width(), 32)),
           mlp_pad(round_up(static_cast<size_t>(s.intermediate), 32)),
           qkv_width(s.q_width() + 2 * s.kv_width()),
-          tokens_per_unit(kAttentionRows * s.kv_heads / s.heads > 0 ? kAttentionRows * s.kv_heads / s.heads : 1),
+          tokens_per_unit(kAttentionRows * s.kv_heads / s.heads > 0 ? kAttentionRows * s.kv_heads / s.heads
+                                                                    : 1),
           x(rows * static_cast<size_t>(s.hidden)),
           normed(rows * hidden_pad),
           qkv(rows * qkv_width),
@@ -127,25 +126,26 @@ struct Runner::Buffers {
           counters(8 + static_cast<size_t>(s.layers) * 10) {
         size_t widest = hidden_pad > attn_pad ? hidden_pad : attn_pad;
         widest = widest > mlp_pad ? widest : mlp_pad;
-        for (int i = 0; i < threads; ++i) scratch.emplace_back(new Scratch(s, tokens_per_unit, widest, blocks));
+        for (int i = 0; i < threads; ++i)
+            scratch.emplace_back(new Scratch(s, tokens_per_unit, widest, blocks));
     }
 
     size_t bytes() const {
-        size_t total = x.bytes() + normed.bytes() + qkv.bytes() + attn.bytes() + mlp.bytes() + cosine.bytes() +
-                       sine.bytes() + hidden_q.bytes() + mlp_q.bytes();
+        size_t total = x.bytes() + normed.bytes() + qkv.bytes() + attn.bytes() + mlp.bytes() +
+                       cosine.bytes() + sine.bytes() + hidden_q.bytes() + mlp_q.bytes();
         for (const auto& s : scratch) total += s->bytes();
         return total;
     }
 
     size_t rows, hidden_pad, attn_pad, mlp_pad, qkv_width;
-    int tokens_per_unit;    // query tokens of one attention unit
-    Array<float> x;         // [rows][hidden] residual stream
-    Array<float> normed;    // [rows][hidden_pad]
-    Array<float> qkv;       // [rows][q_width | kv_width | kv_width]
-    Array<float> attn;      // [rows][attn_pad] attention output
-    Array<float> mlp;       // [rows][mlp_pad] silu(gate) * up
+    int tokens_per_unit;        // query tokens of one attention unit
+    Array<float> x;             // [rows][hidden] residual stream
+    Array<float> normed;        // [rows][hidden_pad]
+    Array<float> qkv;           // [rows][q_width | kv_width | kv_width]
+    Array<float> attn;          // [rows][attn_pad] attention output
+    Array<float> mlp;           // [rows][mlp_pad] silu(gate) * up
     Array<float> cosine, sine;  // [rows][head_dim / 2]
-    QuantizedRows hidden_q;  // of normed or attn
+    QuantizedRows hidden_q;     // of normed or attn
     QuantizedRows mlp_q;
     std::vector<TaskCounter> counters;
     std::vector<std::unique_ptr<Scratch>> scratch;

@@ -84,7 +84,8 @@ void block_values(Scheme scheme, const Channel& c, size_t count, float* out) {
                 const size_t sub = k / 32, offset = 16 + sub * group_bytes;
                 const float scale = d * static_cast<float>(c.scale(4, sub));
                 const float minimum = dmin * static_cast<float>(c.scale(10, sub));
-                const int code = scheme == Scheme::q4k ? c.nibble(offset, k % 32) : c.five_bits(offset, k % 32);
+                const int code =
+                    scheme == Scheme::q4k ? c.nibble(offset, k % 32) : c.five_bits(offset, k % 32);
                 out[k] = scale * static_cast<float>(code) - minimum;
             }
             return;
@@ -109,7 +110,8 @@ void dequantize_row(const Matrix& matrix, size_t row, float* out) {
     const uint8_t* data = matrix.tile(row / width);
     for (size_t k = 0; k < matrix.columns; k += block) {
         const size_t count = matrix.columns - k < block ? matrix.columns - k : block;
-        block_values(matrix.scheme, Channel{data + k / block * block_bytes, width, row % width}, count, out + k);
+        block_values(matrix.scheme, Channel{data + k / block * block_bytes, width, row % width}, count,
+                     out + k);
     }
 }
 

@@ -83,8 +83,8 @@ void Runner::Pass::embed(Worker& worker) {
     tap(worker, -1, "embed", total_, b_.x.get(), hidden, hidden);
 }
 
-Activations Runner::Pass::prepare(Worker& worker, const float* x, size_t width, size_t ldx, const float* weight,
-                                  QuantizedRows& shared, int rows, const int32_t* pick) {
+Activations Runner::Pass::prepare(Worker& worker, const float* x, size_t width, size_t ldx,
+                                  const float* weight, QuantizedRows& shared, int rows, const int32_t* pick) {
     const size_t padded = round_up(width, 32);
     const auto one = [&](const float* source, float* normed, const QuantizedRow& quantized) {
         if (weight != nullptr) {
@@ -111,8 +111,8 @@ Activations Runner::Pass::prepare(Worker& worker, const float* x, size_t width, 
 }
 
 template <class Epilogue>
-void Runner::Pass::product(Worker& worker, const Linear* const* linears, int count, const Activations& a, int rows,
-                           const Epilogue& epilogue) {
+void Runner::Pass::product(Worker& worker, const Linear* const* linears, int count, const Activations& a,
+                           int rows, const Epilogue& epilogue) {
     TaskCounter& counter = next_counter(worker);
     Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
     int64_t tiles = 0;
@@ -131,8 +131,8 @@ void Runner::Pass::product(Worker& worker, const Linear* const* linears, int cou
             int which = 0;
             while (tile >= linears[which]->weight.tiles()) tile -= linears[which++]->weight.tiles();
             const Matrix& w = linears[which]->weight;
-            kernels_.gemm[static_cast<int>(w.scheme)](w.tile(tile), w.padded_columns(), a.from_row(first), some,
-                                                      own.tile_a.get(), kTile, own.unpacked.get());
+            kernels_.gemm[static_cast<int>(w.scheme)](w.tile(tile), w.padded_columns(), a.from_row(first),
+                                                      some, own.tile_a.get(), kTile, own.unpacked.get());
             epilogue(which, tile, first, some, own.tile_a.get());
         }
     }
@@ -152,7 +152,8 @@ void add_bias(const Linear& linear, size_t tile, size_t rows, float* out) {
 
 void copy_tile(const Linear& linear, size_t tile, size_t rows, const float* out, float* target, size_t ld) {
     const size_t first = tile * kTile, some = std::min<size_t>(kTile, linear.weight.rows - first);
-    for (size_t r = 0; r < rows; ++r) std::memcpy(target + r * ld + first, out + r * kTile, some * sizeof(float));
+    for (size_t r = 0; r < rows; ++r)
+        std::memcpy(target + r * ld + first, out + r * kTile, some * sizeof(float));
 }
 
 void add_tile(const Linear& linear, size_t tile, size_t rows, const float* out, float* target, size_t ld) {
@@ -173,7 +174,8 @@ void Runner::Pass::attention_layer(Worker& worker, int index) {
     const size_t offsets[] = {0, shape_.q_width(), shape_.q_width() + shape_.kv_width()};
     product(worker, qkv, 3, a, total_, [&](int which, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(*qkv[which], tile, rows, out);
-        copy_tile(*qkv[which], tile, rows, out, b_.qkv.row(first, b_.qkv_width) + offsets[which], b_.qkv_width);
+        copy_tile(*qkv[which], tile, rows, out, b_.qkv.row(first, b_.qkv_width) + offsets[which],
+                  b_.qkv_width);
     });
     attend(worker, index);
     tap(worker, index, "attn", total_, b_.attn.get(), shape_.q_width(), b_.attn_pad);
@@ -202,7 +204,8 @@ void Runner::Pass::mlp_layer(Worker& worker, int index) {
         copy_tile(layer.gate, tile, rows, out, b_.mlp.row(first, b_.mlp_pad), b_.mlp_pad);
     });
     tap(worker, index, "mlp", total_, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad);
-    a = prepare(worker, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad, nullptr, b_.mlp_q, total_);
+    a = prepare(worker, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad, nullptr, b_.mlp_q,
+                total_);
     const Linear* const down[] = {&layer.down};
     product(worker, down, 1, a, total_, [&](int, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.down, tile, rows, out);
@@ -263,7 +266,8 @@ void Runner::Pass::attend(Worker& worker, int layer) {
     if (!single_tokens_) {
         TaskCounter& stores = next_counter(worker);
         for (int64_t i; (i = stores.claim(kv_heads)) < total_ * kv_heads;) {
-            for (int h = 0; h < shape_.kv_heads; ++h) rotate_and_store(layer, static_cast<int>(i / kv_heads), h);
+            for (int h = 0; h < shape_.kv_heads; ++h)
+                rotate_and_store(layer, static_cast<int>(i / kv_heads), h);
         }
         worker.barrier();
     }
@@ -292,8 +296,8 @@ void Runner::Pass::head(Worker& worker) {
     });
 }
 
-void Runner::Pass::tap(Worker& worker, int layer, const char* point, int rows, const float* values, size_t width,
-                       size_t ld) {
+void Runner::Pass::tap(Worker& worker, int layer, const char* point, int rows, const float* values,
+                       size_t width, size_t ld) {
     if (taps_ == nullptr) return;
     if (worker.id() == 0) {
         const std::string name = layer < 0 ? point : "layers." + std::to_string(layer) + "." + point;
@@ -325,7 +329,8 @@ void Runner::Pass::check_taps() const {
     const std::vector<std::string> known = tap_names(shape_);
     for (const Tap& t : *taps_) {
         if (std::find(known.begin(), known.end(), t.name) == known.end()) {
-            throw std::invalid_argument("unknown tap '" + t.name + "'; taps are embed, layers.N.{attn_norm, attn, " +
+            throw std::invalid_argument("unknown tap '" + t.name +
+                                        "'; taps are embed, layers.N.{attn_norm, attn, " +
                                         "mlp_norm, mlp, output} and final_norm");
         }
     }

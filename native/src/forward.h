@@ -27,8 +27,8 @@ struct Runner::Pass {
     void mlp_layer(Worker& worker, int index);
     void head(Worker& worker);
 
-    /// Norms (if `weight`) and quantizes rows 0..rows-1 of `x`, or rows pick[0..rows-1]. A single row is done by
-    /// each worker for itself, which is cheaper than a barrier.
+    /// Norms (if `weight`) and quantizes rows 0..rows-1 of `x`, or rows pick[0..rows-1]. A single row is done
+    /// by each worker for itself, which is cheaper than a barrier.
     Activations prepare(Worker& worker, const float* x, size_t width, size_t ldx, const float* weight,
                         QuantizedRows& shared, int rows, const int32_t* pick = nullptr);
     /// Computes tiles of `linears` as one pass; epilogue(linear, tile, first_row, rows, out[rows][16]).
@@ -40,7 +40,8 @@ struct Runner::Pass {
     void run_unit(Worker& worker, int layer, const AttentionTask& task, int kv_head);
     TaskCounter& next_counter(Worker& worker);
     /// Copies rows out if a tap of that name is asked for; `layer` is -1 outside the layers.
-    void tap(Worker& worker, int layer, const char* point, int rows, const float* values, size_t width, size_t ld);
+    void tap(Worker& worker, int layer, const char* point, int rows, const float* values, size_t width,
+             size_t ld);
 
     Runner& runner_;
     const Batch& batch_;

@@ -83,7 +83,8 @@ class TensorTable {
 void check(const ModelShape& s) {
     const auto positive = [](int value, const char* name, int most) {
         if (value < 1 || value > most) {
-            fail(std::string(name) + " is " + std::to_string(value) + ", expected 1 to " + std::to_string(most));
+            fail(std::string(name) + " is " + std::to_string(value) + ", expected 1 to " +
+                 std::to_string(most));
         }
     };
     positive(s.layers, "layers", 1 << 12);
@@ -94,15 +95,17 @@ void check(const ModelShape& s) {
     positive(s.head_dim, "head_dim", 256);
     positive(s.vocab, "vocab", 1 << 24);
     if (s.heads % s.kv_heads != 0) {
-        fail("heads (" + std::to_string(s.heads) + ") must be a multiple of kv_heads (" + std::to_string(s.kv_heads) + ")");
+        fail("heads (" + std::to_string(s.heads) + ") must be a multiple of kv_heads (" +
+             std::to_string(s.kv_heads) + ")");
     }
     if (s.head_dim % 16 != 0) {
-        fail("head_dim " + std::to_string(s.head_dim) + " is not supported; it must be a multiple of 16 up to 256");
+        fail("head_dim " + std::to_string(s.head_dim) +
+             " is not supported; it must be a multiple of 16 up to 256");
     }
     if (!(s.rms_eps >= 0.0f) || !std::isfinite(s.rms_eps)) fail("rms_eps must be finite and not negative");
     if (s.inverse_frequencies.size() != static_cast<size_t>(s.head_dim / 2)) {
-        fail("inverse_frequencies has " + std::to_string(s.inverse_frequencies.size()) + " entries, expected " +
-             std::to_string(s.head_dim / 2));
+        fail("inverse_frequencies has " + std::to_string(s.inverse_frequencies.size()) +
+             " entries, expected " + std::to_string(s.head_dim / 2));
     }
     if (s.windows.size() != static_cast<size_t>(s.layers)) {
         fail("windows has " + std::to_string(s.windows.size()) + " entries, expected one for each of " +
@@ -118,11 +121,13 @@ void check(const ModelShape& s) {
 Model::Model(ModelShape shape, const std::vector<NamedTensor>& tensors) : shape_(std::move(shape)) {
     check(shape_);
     const TensorTable table(tensors);
-    const auto hidden = static_cast<size_t>(shape_.hidden), intermediate = static_cast<size_t>(shape_.intermediate);
+    const auto hidden = static_cast<size_t>(shape_.hidden),
+               intermediate = static_cast<size_t>(shape_.intermediate);
     const auto vocab = static_cast<size_t>(shape_.vocab);
     embedding_ = table.matrix("embed.weight", vocab, hidden);
     if (shape_.tied_embeddings) {
-        if (embedding_.layout != Layout::tiles) fail("tensor 'embed.weight' is the head too and must have layout tiles");
+        if (embedding_.layout != Layout::tiles)
+            fail("tensor 'embed.weight' is the head too and must have layout tiles");
         head_ = table.linear("embed", vocab, hidden);
     } else {
         head_ = table.linear("head", vocab, hidden);

@@ -33,13 +33,15 @@ size_t Runner::buffer_bytes() const { return buffers_->bytes(); }
 
 void Runner::validate(const Batch& batch) const {
     if (batch.total < 1 || batch.total > max_tokens_) {
-        fail("a step takes 1 to " + std::to_string(max_tokens_) + " tokens, not " + std::to_string(batch.total));
+        fail("a step takes 1 to " + std::to_string(max_tokens_) + " tokens, not " +
+             std::to_string(batch.total));
     }
     int64_t total = 0;
     for (size_t s = 0; s < batch.slices.size(); ++s) {
         const BatchSlice& slice = batch.slices[s];
         const std::string where = "slice " + std::to_string(s);
-        if (slice.tokens < 1 || slice.past < 0) fail(where + " needs at least one token and a past of 0 or more");
+        if (slice.tokens < 1 || slice.past < 0)
+            fail(where + " needs at least one token and a past of 0 or more");
         total += slice.tokens;
         const int64_t end = static_cast<int64_t>(slice.past) + slice.tokens;
         if (end > static_cast<int64_t>(slice.block_count) * kBlockTokens) {
@@ -55,7 +57,8 @@ void Runner::validate(const Batch& batch) const {
         }
     }
     if (total != batch.total) {
-        fail("the slices hold " + std::to_string(total) + " tokens, the batch " + std::to_string(batch.total));
+        fail("the slices hold " + std::to_string(total) + " tokens, the batch " +
+             std::to_string(batch.total));
     }
     for (int i = 0; i < batch.total; ++i) {
         if (batch.tokens[i] < 0 || batch.tokens[i] >= model_.shape().vocab) {

@@ -1,4 +1,5 @@
-// The KV cache: one allocation cut into blocks of 32 token positions. It knows block ids and byte layout only.
+// The KV cache: one allocation cut into blocks of 32 token positions. It knows block ids and byte layout
+// only.
 #pragma once
 
 #include <cstddef>

@@ -137,7 +137,10 @@ class NativeBackend:
         return self._runner.counters()
 
     def close(self) -> None:
-        """Nothing to do: buffers and the pool go with the object, the mapping with the package."""
+        """Free the KV pool, the buffers and the threads; calls after it raise AttributeError."""
+        # The runner points into the other three, so it goes first.
+        for part in ("_runner", "_threads", "_pool", "_model"):
+            self.__dict__.pop(part, None)
 
 
 def kv_block_bytes(config: ModelConfig) -> int:
