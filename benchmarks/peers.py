@@ -28,7 +28,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.work import Result, Work  # noqa: E402  (the script's own folder is on the path, not its parent)
 
 PLAIN, FLASH, OURS = "llama.cpp", "llama.cpp, flash attention", "edgeseek"
-PROMPT = "Write one sentence about a river that runs from the mountains through three old towns to the sea."
+#: An unfinished sentence of about 32 tokens, which no model ends at once.
+PROMPT = (
+    "The river comes down from the mountains in the north, runs through three old towns with stone bridges, "
+    "past mills and orchards, and then on to the"
+)
 MEGABYTE = 1e6
 
 

@@ -22,12 +22,17 @@ def fixtures() -> Path:
 
 
 @pytest.fixture(scope="session")
-def test_model() -> Callable[[str], Path]:
+def test_models() -> Path:
+    """The folder of real models; it may be missing."""
+    return Path(os.environ.get("EDGESEEK_TEST_MODELS") or Path.home() / ".cache" / "edgeseek-models")
+
+
+@pytest.fixture(scope="session")
+def test_model(test_models: Path) -> Callable[[str], Path]:
     """A function from a name in the folder of real models to its path; skips where it is missing."""
-    folder = Path(os.environ.get("EDGESEEK_TEST_MODELS") or Path.home() / ".cache" / "edgeseek-models")
 
     def find(name: str) -> Path:
-        path = folder / name
+        path = test_models / name
         if not path.exists():
             pytest.skip(f"{path} is not there; set EDGESEEK_TEST_MODELS to the folder that holds it")
         return path
