@@ -39,22 +39,28 @@ def tokenizer_json_from_folder(tokenizer_json: bytes, config: Mapping[str, Any])
         raise TokenizerError(f"tokenizer.json is not valid JSON ({error}); fetch it again") from error
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
         raise TokenizerError("tokenizer.json has no model; fetch a complete tokenizer.json")
+    for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
+        # No decoder turns such pieces into bytes, and on some the library aborts the process.
+        if document["model"].get(affix):
+            raise TokenizerError(
+                f"tokenizer.json has a {affix} ({document['model'][affix]!r}); edgeseek knows none"
+            )
     try:
         document["post_processor"] = _post_processor(document, config)
-    except (KeyError, TypeError, AttributeError) as error:
+        return dump(document)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise TokenizerError(f"tokenizer.json has a malformed part ({error!r}); fetch it again") from error
-    return dump(document)
 
 
 def _post_processor(document: Mapping[str, Any], config: Mapping[str, Any]) -> Any:
     present = document.get("post_processor")
+    has_bos, has_eos = _surrounds(present)
     add_bos, add_eos = config.get("add_bos_token"), config.get("add_eos_token")
     if add_bos is None and add_eos is None:
         by_class = config.get("tokenizer_class") in _BOS_CLASSES
         if present is not None or not by_class or token_text(config.get("bos_token")) is None:
             return present
         add_bos = True
-    has_bos, has_eos = _surrounds(present)
     wants_bos = has_bos if add_bos is None else bool(add_bos)
     wants_eos = has_eos if add_eos is None else bool(add_eos)
     if (wants_bos, wants_eos) == (has_bos, has_eos):
@@ -72,6 +78,9 @@ def _surrounds(processor: Mapping[str, Any] | None) -> tuple[bool, bool]:
     kind = processor["type"]
     if kind == "TemplateProcessing":
         single = processor["single"]
+        for piece in single:  # the library panics on a token it has no ids for
+            if "SpecialToken" in piece:
+                processor["special_tokens"][piece["SpecialToken"]["id"]]
         return "SpecialToken" in single[0], "SpecialToken" in single[-1]
     if kind == "Sequence":
         parts = [_surrounds(part) for part in processor["processors"]]

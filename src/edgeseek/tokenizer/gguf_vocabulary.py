@@ -29,6 +29,8 @@ class GgufVocabulary:
     merges: list[str]
     bos_id: int | None
     eos_id: int | None
+    #: Further ends of a generation: end of turn, end of message.
+    other_end_ids: tuple[int, ...]
     unknown_id: int | None
     add_bos: bool | None
     add_eos: bool
@@ -51,9 +53,12 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
     if not tokens:
         raise TokenizerError(f"the GGUF has an empty {_PREFIX}tokens; it may be truncated")
     count = len(tokens)
-    ids = {name: _token_id(metadata, f"{name}_token_id", count) for name in ("bos", "eos", "unknown")}
-    types = [int(kind) for kind in _list(metadata, "token_type")]
-    scores = [float(score) for score in _list(metadata, "scores")]
+    ids = {
+        name: _token_id(metadata, f"{name}_token_id", count)
+        for name in ("bos", "eos", "eot", "eom", "unknown")
+    }
+    types = [int(kind) for kind in _numbers(metadata, "token_type")]
+    scores = _numbers(metadata, "scores")
     for name, values in (("token_type", types), ("scores", scores)):
         if values and len(values) != count:
             raise TokenizerError(
@@ -75,6 +80,7 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
         merges=[_text(merge) for merge in _list(metadata, "merges")],
         bos_id=ids["bos"],
         eos_id=ids["eos"],
+        other_end_ids=tuple(ids[name] for name in ("eot", "eom") if ids[name] is not None),
         unknown_id=ids["unknown"],
         add_bos=None if add_bos is None else bool(add_bos),
         add_eos=bool(metadata.get(_PREFIX + "add_eos_token", False)),
@@ -91,6 +97,15 @@ def _list(metadata: Mapping[str, Any], name: str) -> list[Any]:
     return list(values)
 
 
+def _numbers(metadata: Mapping[str, Any], name: str) -> list[float]:
+    try:
+        return [float(value) for value in _list(metadata, name)]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TokenizerError(
+            f"the GGUF's {_PREFIX}{name} holds something other than numbers ({error}); the file is damaged"
+        ) from error
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -101,9 +116,12 @@ def _token_id(metadata: Mapping[str, Any], name: str, count: int) -> int | None:
     value = metadata.get(_PREFIX + name)
     if value is None:
         return None
-    token_id = int(value)
+    try:
+        token_id = int(value)
+    except (TypeError, ValueError, OverflowError):
+        token_id = -1
     if not 0 <= token_id < count:
         raise TokenizerError(
-            f"the GGUF's {_PREFIX}{name} is {token_id}, but it has {count} tokens; the file is damaged"
+            f"the GGUF's {_PREFIX}{name} is {value!r}, but it has {count} tokens; the file is damaged"
         )
     return token_id

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeseek.checkpoints.base import TextAssets
-from edgeseek.tokenizer.gguf_vocabulary import CONTROL, USER_DEFINED
-
-_GGUF = "tokenizer.ggml."
+from edgeseek.errors import TokenizerError
+from edgeseek.tokenizer.gguf_vocabulary import CONTROL, USER_DEFINED, GgufVocabulary, read_vocabulary
 
 #: Spellings of control tokens that end a turn or a document in the families we run; GGUF files name
 #: only one of them as EOS.
@@ -48,16 +47,19 @@ def token_text(value: Any) -> str | None:
 
 
 def special_tokens_of(assets: TextAssets) -> SpecialTokens:
-    """BOS and EOS of a checkpoint; the tokenizer's own EOS comes first, then all others known."""
+    """BOS and EOS of a checkpoint; the tokenizer's own EOS comes first, then all others known.
+
+    Raises TokenizerError where the files are malformed.
+    """
     if assets.gguf_metadata:
-        return _of_gguf(assets.gguf_metadata)
-    ids = _added_ids(assets)
-    generation = assets.generation_config
-    bos = ids.get(token_text(assets.tokenizer_config.get("bos_token")) or "")
-    eos = ids.get(token_text(assets.tokenizer_config.get("eos_token")) or "")
-    if bos is None:
-        bos = next(iter(_ids(generation.get("bos_token_id"))), None)
-    return SpecialTokens(bos, _unique([*_ids(eos), *_ids(generation.get("eos_token_id"))]))
+        return _of_gguf(read_vocabulary(assets.gguf_metadata))
+    try:
+        return _of_folder(assets)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise TokenizerError(
+            f"the special tokens in tokenizer.json, tokenizer_config.json or generation_config.json are "
+            f"malformed ({error!r}); fetch the files again"
+        ) from error
 
 
 def generation_defaults(assets: TextAssets) -> dict[str, Any]:
@@ -74,20 +76,24 @@ def generation_defaults(assets: TextAssets) -> dict[str, Any]:
     return defaults
 
 
-def _of_gguf(metadata: Mapping[str, Any]) -> SpecialTokens:
-    tokens = list(metadata.get(_GGUF + "tokens", ()))
-    types = list(metadata.get(_GGUF + "token_type", ()))
-    ends = [
+def _of_gguf(vocabulary: GgufVocabulary) -> SpecialTokens:
+    named = () if vocabulary.eos_id is None else (vocabulary.eos_id,)
+    spelled = (
         token_id
-        for token_id, (token, kind) in enumerate(zip(tokens, types, strict=False))
-        if kind in (CONTROL, USER_DEFINED) and token in _END_SPELLINGS
-    ]
-    named = [metadata.get(f"{_GGUF}{name}_token_id") for name in ("eos", "eot", "eom")]
-    bos = metadata.get(_GGUF + "bos_token_id")
-    return SpecialTokens(
-        None if bos is None else int(bos),
-        _unique([*(int(value) for value in named if value is not None), *ends]),
+        for token_id in vocabulary.ids_of_type(CONTROL, USER_DEFINED)
+        if vocabulary.tokens[token_id] in _END_SPELLINGS
     )
+    return SpecialTokens(vocabulary.bos_id, _unique([*named, *vocabulary.other_end_ids, *spelled]))
+
+
+def _of_folder(assets: TextAssets) -> SpecialTokens:
+    ids = _added_ids(assets)
+    generation = assets.generation_config
+    bos = ids.get(token_text(assets.tokenizer_config.get("bos_token")) or "")
+    eos = ids.get(token_text(assets.tokenizer_config.get("eos_token")) or "")
+    if bos is None:
+        bos = next(iter(_ids(generation.get("bos_token_id"))), None)
+    return SpecialTokens(bos, _unique([*_ids(eos), *_ids(generation.get("eos_token_id"))]))
 
 
 def _added_ids(assets: TextAssets) -> dict[str, int]:

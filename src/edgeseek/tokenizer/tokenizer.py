@@ -136,9 +136,10 @@ class Tokenizer:
         if skip_special:
             ids = [token_id for token_id in ids if not self.is_special(token_id)]
         text = b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
-        for _ in range(0 if continues else self._rules.strip_left):
-            text = text.removeprefix(" ")
-        return text
+        if continues:
+            return text
+        spaces = len(text) - len(text.lstrip(" "))
+        return text[min(spaces, self._rules.strip_left) :]
 
     def stream(self, *, continues: bool = True) -> StreamDecoder:
         """A decoder for generated tokens; without `continues` its text equals `decode`'s."""

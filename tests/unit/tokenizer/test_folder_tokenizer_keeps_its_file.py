@@ -124,6 +124,40 @@ def test_broken_files_are_named(data: bytes | None, config: dict[str, Any], mess
         build_tokenizer_json(TextAssets(tokenizer_json=data, tokenizer_config=config))
 
 
+def test_a_template_with_an_unknown_token_is_refused_before_the_library_panics() -> None:
+    processor = template(bos=True)
+    processor["special_tokens"] = {}
+    with pytest.raises(TokenizerError, match="malformed part"):
+        build_tokenizer_json(
+            TextAssets(tokenizer_json=json.dumps(document(post_processor=processor)).encode())
+        )
+
+
+@pytest.mark.parametrize("affix", ["continuing_subword_prefix", "end_of_word_suffix"])
+def test_subword_affixes_are_refused_unless_empty(affix: str) -> None:
+    made = document()
+    made["model"][affix] = ""
+    built = build_tokenizer_json(TextAssets(tokenizer_json=json.dumps(made).encode()))
+    assert Tokenizer.from_json(built).encode("ab") == [256]
+    made["model"][affix] = "##"
+    with pytest.raises(TokenizerError, match=affix):
+        build_tokenizer_json(TextAssets(tokenizer_json=json.dumps(made).encode()))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokenizer_config": {"added_tokens_decoder": {"x": {"content": "a"}}}},
+        {"tokenizer_config": {"added_tokens_decoder": 3}},
+        {"tokenizer_json": b'{"model": {}, "added_tokens": [{"id": 1}]}'},
+        {"generation_config": {"eos_token_id": "no"}},
+    ],
+)
+def test_malformed_special_tokens_are_named(changes: dict[str, Any]) -> None:
+    with pytest.raises(TokenizerError, match="malformed"):
+        special_tokens_of(TextAssets(**changes))
+
+
 def test_the_tokenizers_word_on_bos_and_eos_comes_first() -> None:
     assets = TextAssets(
         tokenizer_json=json.dumps(document()).encode(),

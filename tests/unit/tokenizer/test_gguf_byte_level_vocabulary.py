@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edgeseek.checkpoints.base import TextAssets
 from edgeseek.errors import TokenizerError
@@ -115,6 +117,8 @@ def build(metadata: dict[str, Any]) -> bytes:
         ({"tokens": "abc"}, r"tokens is not an array"),
         ({"token_type": [1, 1]}, r"tokens but 2 entries in tokenizer\.ggml\.token_type"),
         ({"bos_token_id": 10**6}, r"bos_token_id is 1000000"),
+        ({"bos_token_id": "x"}, r"bos_token_id is 'x'"),
+        ({"token_type": ["x"]}, r"token_type holds something other than numbers"),
         ({"bos_token_id": None, "add_bos_token": True}, r"add_bos_token but has no"),
         ({"model": "llama"}, r"no tokenizer\.ggml\.scores"),
     ],
@@ -129,6 +133,28 @@ def test_a_merge_of_unknown_tokens_is_an_error_not_a_crash() -> None:
         tokenizer_of(byte_vocabulary(merges=["zz yy"]))
     with pytest.raises(TokenizerError, match="cannot be loaded"):
         tokenizer_of(byte_vocabulary(merges=["nospace"]))
+
+
+ODD: st.SearchStrategy[object] = st.sampled_from(
+    [None, -1, 2**40, 1.5, "", "a", "▁", b"\xff", "\ud800", [], {}, [["a", "b"]], True]
+)
+KEYS = [
+    *byte_vocabulary(),
+    *(f"tokenizer.ggml.{name}" for name in ("add_bos_token", "scores", "add_eos_token")),
+]
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), ODD, min_size=1, max_size=3), st.integers(0, 259), ODD)
+def test_odd_metadata_works_or_is_refused(changes: dict[str, Any], index: int, value: object) -> None:
+    metadata = byte_vocabulary()
+    for name in ("tokens", "token_type"):
+        metadata[f"tokenizer.ggml.{name}"][index] = value
+        try:
+            tokenizer = tokenizer_of({**metadata, **changes})
+        except TokenizerError:
+            continue
+        assert isinstance(tokenizer.decode(tokenizer.encode_prompt("hello 你")), str)
 
 
 def test_a_checkpoint_without_a_vocabulary_says_what_to_do() -> None:
