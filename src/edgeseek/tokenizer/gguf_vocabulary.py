@@ -80,7 +80,7 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> GgufVocabulary:
         merges=[_text(merge) for merge in _list(metadata, "merges")],
         bos_id=ids["bos"],
         eos_id=ids["eos"],
-        other_end_ids=tuple(ids[name] for name in ("eot", "eom") if ids[name] is not None),
+        other_end_ids=tuple(end for end in (ids["eot"], ids["eom"]) if end is not None),
         unknown_id=ids["unknown"],
         add_bos=None if add_bos is None else bool(add_bos),
         add_eos=bool(metadata.get(_PREFIX + "add_eos_token", False)),
