@@ -153,6 +153,18 @@ TEST(zeros_quantize_to_zeros) {
     }
 }
 
+TEST(groups_up_to_1e_30_quantize_to_zeros) {
+    for (const Kernels* kernels : all_tables()) {
+        Guarded<float> x(64);
+        x[5] = 1e-30f;
+        x[32 + 5] = std::nextafter(1e-30f, 1.0f);
+        const Quantized out = quantize(*kernels, x);
+        CHECK_EQ(out.q[5], 0);
+        CHECK_EQ(out.sum[0], 0.0f);
+        CHECK_EQ(out.q[32 + 5], 127);
+    }
+}
+
 TEST(not_finite_activations_quantize_alike_and_stay_in_range) {
     Random random(13);
     Guarded<float> x = random_floats(random, 32 * 40);
