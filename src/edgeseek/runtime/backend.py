@@ -107,9 +107,7 @@ class Backend(Protocol):
         """
         ...
 
-    def sample(
-        self, logits: npt.NDArray[np.float32], rows: Sequence[SampleRow]
-    ) -> list[Sample]:
+    def sample(self, logits: npt.NDArray[np.float32], rows: Sequence[SampleRow]) -> list[Sample]:
         """Draw one token for each of the rows of `logits` ([len(rows), vocab_size])."""
         ...
 
