@@ -46,7 +46,7 @@ struct Buffer {
 
 void bench_gemm(const Kernels& kernels, size_t columns) {
     constexpr size_t tiles = 8;
-    for (size_t rows : {size_t{1}, size_t{4}, size_t{64}}) {
+    for (size_t rows : {size_t{1}, size_t{2}, size_t{4}, size_t{8}, size_t{16}, size_t{64}}) {
         std::printf("columns %5zu rows %2zu:", columns, rows);
         for (int s = 2; s < kSchemeCount; ++s) {
             Matrix w;

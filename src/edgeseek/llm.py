@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,19 +129,23 @@ class LLM:
         )
         say(f"{package.name}: {memory.summary}")
         generation_config = package.generation_config
-        tokenizer = Tokenizer.from_json(
-            package.tokenizer_json,
-            bos_token_id=generation_config.get("bos_token_id", package.config.bos_token_id),
-            eos_token_ids=_eos_ids(generation_config) or package.config.eos_token_ids,
-        )
-        source = package.chat_template
-        template = (
-            None
-            if source is None
-            else ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-        )
-        backend = NativeBackend(package, blocks=memory.blocks, threads=threads, isa=settings.isa)
+        # A large vocabulary takes as long to load as all the rest; the library releases the GIL meanwhile.
+        with ThreadPoolExecutor(1) as aside:
+            loading = aside.submit(
+                Tokenizer.from_json,
+                package.tokenizer_json,
+                bos_token_id=generation_config.get("bos_token_id", package.config.bos_token_id),
+                eos_token_ids=_eos_ids(generation_config) or package.config.eos_token_ids,
+            )
+            backend = NativeBackend(package, blocks=memory.blocks, threads=threads, isa=settings.isa)
         try:
+            tokenizer = loading.result()
+            source = package.chat_template
+            template = (
+                None
+                if source is None
+                else ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
+            )
             return cls(
                 name=package.name,
                 backend=backend,

@@ -7,12 +7,14 @@ difference is accepted where the reference itself was nearly undecided: its two 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from edgeseek import LLM, SamplingParams
+from edgeseek.settings import Settings
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MODELS = {
@@ -27,14 +29,12 @@ pytestmark = pytest.mark.real_model
 
 @pytest.fixture(scope="module", params=MODELS, ids=["smollm2", "qwen15"])
 def model(
-    request: pytest.FixtureRequest, test_models: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    test_model: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Any:
     """(LLM, references) of one real model, converted into a folder of its own."""
-    path = test_models / request.param
-    if not path.exists():
-        pytest.skip(f"{request.param} is not in {test_models}")
-    from edgeseek.settings import Settings
-
+    path = test_model(request.param)
     home = tmp_path_factory.mktemp("home")
     settings = Settings.from_environment({"EDGESEEK_HOME": str(home)})
     references = json.loads((FIXTURES / MODELS[request.param]).read_text(encoding="utf-8"))
@@ -59,5 +59,7 @@ def test_greedy_continuations_equal_until_the_reference_is_undecided(model: Any)
         first = next((i for i, (a, b) in enumerate(zip(ids, wanted, strict=True)) if a != b), None)
         if first is not None:
             gap = reference["gaps"][first]
-            print(f"{reference['prompt']!r} differs first at token {first}, where the reference's gap is {gap}")
+            print(
+                f"{reference['prompt']!r} differs first at token {first}, where the reference's gap is {gap}"
+            )
             assert gap <= UNDECIDED
