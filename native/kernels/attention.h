@@ -80,7 +80,8 @@ ES_INLINE void value_row_block(const float* p, const float* v, int begin, int en
 }
 
 /// Adds tokens [begin, end) of one block of values (floats [32][head_dim]) to all rows.
-inline void value_block(const float* p, int rows, int head_dim, const float* v, int begin, int end, float* out) {
+inline void value_block(const float* p, int rows, int head_dim, const float* v, int begin, int end,
+                        float* out) {
     int r = 0;
     for (; r + 6 <= rows; r += 6) {
         for (int d = 0; d < head_dim; d += 16) {
@@ -104,96 +105,105 @@ inline int at_most(int a, int b) { return a < b ? a : b; }
 /// Turns scores of positions [lo, hi) of a range into exp(score - max), zero elsewhere in [from, to).
 /// Returns the sum; `*largest` is the maximum.
 ES_INLINE float softmax_row(float* scores, int from, int to, int lo, int hi, float* largest) {
-  const F16 lowest = f_set1(-3.402823466e38f);
-  F16 top = lowest;
-  for (int t = lo / 16 * 16; t < hi; t += 16) top = f_max(f_keep(f_load(scores + t), lo - t, hi - t, lowest), top);
-  *largest = f_reduce_max(top);
-  const F16 shift = f_set1(*largest);
-  F16 sum = f_zero();
-  for (int t = from; t < to; t += 16) {
-    F16 e = f_zero();
-    if (t < hi && t + 16 > lo) e = f_keep(f_exp(f_sub(f_load(scores + t), shift)), lo - t, hi - t, f_zero());
-    f_store(scores + t, e);
-    sum = f_add(sum, e);
-  }
-  return f_reduce_add(sum);
+    const F16 lowest = f_set1(-3.402823466e38f);
+    F16 top = lowest;
+    for (int t = lo / 16 * 16; t < hi; t += 16)
+        top = f_max(f_keep(f_load(scores + t), lo - t, hi - t, lowest), top);
+    *largest = f_reduce_max(top);
+    const F16 shift = f_set1(*largest);
+    F16 sum = f_zero();
+    for (int t = from; t < to; t += 16) {
+        F16 e = f_zero();
+        if (t < hi && t + 16 > lo)
+            e = f_keep(f_exp(f_sub(f_load(scores + t), shift)), lo - t, hi - t, f_zero());
+        f_store(scores + t, e);
+        sum = f_add(sum, e);
+    }
+    return f_reduce_add(sum);
 }
 
 /// Folds a later range (max m1, sum l1, out o1) into the running result (m0, l0, o0).
 inline void merge_range(float* m0, float* l0, float* o0, float m1, float l1, const float* o1, int head_dim) {
-  const float m = *m0 > m1 ? *m0 : m1;
-  const float a = exact_exp(*m0 - m), b = exact_exp(m1 - m);
-  *l0 = __builtin_fmaf(*l0, a, l1 * b);
-  *m0 = m;
-  const F16 va = f_set1(a), vb = f_set1(b);
-  for (int d = 0; d < head_dim; d += 16) {
-    f_store(o0 + d, f_fma(f_load(o0 + d), va, f_mul(f_load(o1 + d), vb)));
-  }
+    const float m = *m0 > m1 ? *m0 : m1;
+    const float a = exact_exp(*m0 - m), b = exact_exp(m1 - m);
+    *l0 = __builtin_fmaf(*l0, a, l1 * b);
+    *m0 = m;
+    const F16 va = f_set1(a), vb = f_set1(b);
+    for (int d = 0; d < head_dim; d += 16) {
+        f_store(o0 + d, f_fma(f_load(o0 + d), va, f_mul(f_load(o1 + d), vb)));
+    }
 }
 
 void attention(const AttentionUnit& u) {
-  const int rows = u.tokens * u.heads, head_dim = u.head_dim;
-  float* scores = u.scratch;                     // [rows][256]
-  float* q = scores + rows * kRange;             // [rows][head_dim], scaled
-  float* total = q + rows * head_dim;            // [rows][head_dim], of all ranges so far
-  float* part = total + rows * head_dim;         // [rows][head_dim], of this range
-  float* plane = part + rows * head_dim;         // one block of K or V as floats
-  float* running_max = plane + kKvBlock * head_dim;
-  float* running_sum = running_max + rows;
-  float* range_max = running_sum + rows;
-  float* range_sum = range_max + rows;
+    const int rows = u.tokens * u.heads, head_dim = u.head_dim;
+    float* scores = u.scratch;              // [rows][256]
+    float* q = scores + rows * kRange;      // [rows][head_dim], scaled
+    float* total = q + rows * head_dim;     // [rows][head_dim], of all ranges so far
+    float* part = total + rows * head_dim;  // [rows][head_dim], of this range
+    float* plane = part + rows * head_dim;  // one block of K or V as floats
+    float* running_max = plane + kKvBlock * head_dim;
+    float* running_sum = running_max + rows;
+    float* range_max = running_sum + rows;
+    float* range_sum = range_max + rows;
 
-  const F16 scale = f_set1(u.scale);
-  for (int r = 0; r < rows; ++r) {
-    const float* source = u.q + static_cast<size_t>(r / u.heads) * u.q_token_stride + (r % u.heads) * head_dim;
-    for (int d = 0; d < head_dim; d += 16) f_store(q + r * head_dim + d, f_mul(f_load(source + d), scale));
-    running_sum[r] = 0.0f;
-  }
-  const int last_position = u.first_position + u.tokens - 1;
-  const int first_needed = u.window > 0 ? at_least(0, u.first_position - u.window + 1) : 0;
+    const F16 scale = f_set1(u.scale);
+    for (int r = 0; r < rows; ++r) {
+        const float* source =
+            u.q + static_cast<size_t>(r / u.heads) * u.q_token_stride + (r % u.heads) * head_dim;
+        for (int d = 0; d < head_dim; d += 16)
+            f_store(q + r * head_dim + d, f_mul(f_load(source + d), scale));
+        running_sum[r] = 0.0f;
+    }
+    const int last_position = u.first_position + u.tokens - 1;
+    const int first_needed = u.window > 0 ? at_least(0, u.first_position - u.window + 1) : 0;
 
-  for (int base = first_needed / kRange * kRange; base <= last_position; base += kRange) {
-    // Whole KV blocks of this range that some row needs, as positions relative to base.
-    const int from = at_least(0, (first_needed - base) / kKvBlock * kKvBlock);
-    const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
-    for (int t = from; t < to; t += kKvBlock) {
-      const uint16_t* k = u.k[(base + t) / kKvBlock];
-      for (int i = 0; i < kKvBlock * head_dim; i += 16) f_store(plane + i, f_load_half(k + i));
-      score_block(q, rows, head_dim, plane, scores + t);
+    for (int base = first_needed / kRange * kRange; base <= last_position; base += kRange) {
+        // Whole KV blocks of this range that some row needs, as positions relative to base.
+        const int from = at_least(0, (first_needed - base) / kKvBlock * kKvBlock);
+        const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
+        for (int t = from; t < to; t += kKvBlock) {
+            const uint16_t* k = u.k[(base + t) / kKvBlock];
+            for (int i = 0; i < kKvBlock * head_dim; i += 16) f_store(plane + i, f_load_half(k + i));
+            score_block(q, rows, head_dim, plane, scores + t);
+        }
+        for (int r = 0; r < rows; ++r) {
+            const int position = u.first_position + r / u.heads;
+            const int lo = u.window > 0 ? at_least(0, position - u.window + 1 - base) : 0;
+            const int hi = at_most(kRange, position + 1 - base);
+            if (lo < hi) {
+                range_sum[r] = softmax_row(scores + r * kRange, from, to, lo, hi, range_max + r);
+            } else {
+                range_sum[r] = 0.0f;
+                for (int t = from; t < to; t += 16) f_store(scores + r * kRange + t, f_zero());
+            }
+        }
+        for (int i = 0; i < rows * head_dim; i += 16) f_store(part + i, f_zero());
+        for (int t = from; t < to; t += kKvBlock) {
+            const int begin = at_least(0, first_needed - base - t),
+                      end = at_most(kKvBlock, last_position - base - t + 1);
+            const uint16_t* v = u.v[(base + t) / kKvBlock];
+            for (int i = begin * head_dim; i < end * head_dim; i += 16)
+                f_store(plane + i, f_load_half(v + i));
+            value_block(scores + t, rows, head_dim, plane, begin, end, part);
+        }
+        for (int r = 0; r < rows; ++r) {
+            if (range_sum[r] == 0.0f) continue;
+            if (running_sum[r] == 0.0f) {
+                running_max[r] = range_max[r];
+                running_sum[r] = range_sum[r];
+                for (int d = 0; d < head_dim; d += 16)
+                    f_store(total + r * head_dim + d, f_load(part + r * head_dim + d));
+            } else {
+                merge_range(running_max + r, running_sum + r, total + r * head_dim, range_max[r],
+                            range_sum[r], part + r * head_dim, head_dim);
+            }
+        }
     }
     for (int r = 0; r < rows; ++r) {
-      const int position = u.first_position + r / u.heads;
-      const int lo = u.window > 0 ? at_least(0, position - u.window + 1 - base) : 0;
-      const int hi = at_most(kRange, position + 1 - base);
-      if (lo < hi) {
-        range_sum[r] = softmax_row(scores + r * kRange, from, to, lo, hi, range_max + r);
-      } else {
-        range_sum[r] = 0.0f;
-        for (int t = from; t < to; t += 16) f_store(scores + r * kRange + t, f_zero());
-      }
+        const F16 inverse = f_set1(1.0f / running_sum[r]);
+        float* target =
+            u.out + static_cast<size_t>(r / u.heads) * u.out_token_stride + (r % u.heads) * head_dim;
+        for (int d = 0; d < head_dim; d += 16)
+            f_store(target + d, f_mul(f_load(total + r * head_dim + d), inverse));
     }
-    for (int i = 0; i < rows * head_dim; i += 16) f_store(part + i, f_zero());
-    for (int t = from; t < to; t += kKvBlock) {
-      const int begin = at_least(0, first_needed - base - t), end = at_most(kKvBlock, last_position - base - t + 1);
-      const uint16_t* v = u.v[(base + t) / kKvBlock];
-      for (int i = begin * head_dim; i < end * head_dim; i += 16) f_store(plane + i, f_load_half(v + i));
-      value_block(scores + t, rows, head_dim, plane, begin, end, part);
-    }
-    for (int r = 0; r < rows; ++r) {
-      if (range_sum[r] == 0.0f) continue;
-      if (running_sum[r] == 0.0f) {
-        running_max[r] = range_max[r];
-        running_sum[r] = range_sum[r];
-        for (int d = 0; d < head_dim; d += 16) f_store(total + r * head_dim + d, f_load(part + r * head_dim + d));
-      } else {
-        merge_range(running_max + r, running_sum + r, total + r * head_dim, range_max[r], range_sum[r],
-                    part + r * head_dim, head_dim);
-      }
-    }
-  }
-  for (int r = 0; r < rows; ++r) {
-    const F16 inverse = f_set1(1.0f / running_sum[r]);
-    float* target = u.out + static_cast<size_t>(r / u.heads) * u.out_token_stride + (r % u.heads) * head_dim;
-    for (int d = 0; d < head_dim; d += 16) f_store(target + d, f_mul(f_load(total + r * head_dim + d), inverse));
-  }
 }

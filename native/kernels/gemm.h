@@ -14,28 +14,28 @@ template <Scheme scheme>
 struct Traits;
 template <>
 struct Traits<Scheme::q8> {
-  static constexpr Codes codes = Codes::s8;
-  static constexpr Form form = Form::plain;
+    static constexpr Codes codes = Codes::s8;
+    static constexpr Form form = Form::plain;
 };
 template <>
 struct Traits<Scheme::q4> {
-  static constexpr Codes codes = Codes::u4;
-  static constexpr Form form = Form::offset8;
+    static constexpr Codes codes = Codes::u4;
+    static constexpr Form form = Form::offset8;
 };
 template <>
 struct Traits<Scheme::q4z> {
-  static constexpr Codes codes = Codes::u4;
-  static constexpr Form form = Form::minimum;
+    static constexpr Codes codes = Codes::u4;
+    static constexpr Form form = Form::minimum;
 };
 template <>
 struct Traits<Scheme::q5> {
-  static constexpr Codes codes = Codes::u5;
-  static constexpr Form form = Form::offset16;
+    static constexpr Codes codes = Codes::u5;
+    static constexpr Form form = Form::offset16;
 };
 template <>
 struct Traits<Scheme::q5z> {
-  static constexpr Codes codes = Codes::u5;
-  static constexpr Form form = Form::minimum;
+    static constexpr Codes codes = Codes::u5;
+    static constexpr Form form = Form::minimum;
 };
 template <>
 struct Traits<Scheme::q4k> : Traits<Scheme::q4z> {};
@@ -43,133 +43,137 @@ template <>
 struct Traits<Scheme::q5k> : Traits<Scheme::q5z> {};
 template <>
 struct Traits<Scheme::q6k> {
-  static constexpr Codes codes = Codes::u6;
-  static constexpr Form form = Form::halves;
+    static constexpr Codes codes = Codes::u6;
+    static constexpr Form form = Form::halves;
 };
 
 /// One group of 32 columns in packed form: chunks, and scales as floats.
 template <Scheme scheme>
 struct PackedGroup {
-  static constexpr Codes codes = Traits<scheme>::codes;
-  static constexpr Form form = Traits<scheme>::form;
-  // Mean bytes of a group of 32 columns; how far ahead to prefetch.
-  static constexpr size_t kPackedBytes =
-      static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16 * 32 /
-      static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].block);
-  const uint8_t* nibbles;  // or int8 codes of q8
-  F16 dw, mw;              // of the group; halves: of each half
+    static constexpr Codes codes = Traits<scheme>::codes;
+    static constexpr Form form = Traits<scheme>::form;
+    // Mean bytes of a group of 32 columns; how far ahead to prefetch.
+    static constexpr size_t kPackedBytes =
+        static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16 * 32 /
+        static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].block);
+    const uint8_t* nibbles;  // or int8 codes of q8
+    F16 dw, mw;              // of the group; halves: of each half
 
-  ES_INLINE PackedGroup(const uint8_t* tile, size_t group) {
-    constexpr size_t bytes = static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16;
-    mw = f_zero();
-    if constexpr (scheme == Scheme::q4k || scheme == Scheme::q5k) {
-      const uint8_t* block = tile + (group / 8) * bytes;
-      const int sub = static_cast<int>(group % 8);
-      const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
-      const F16 dmin = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
-      dw = f_mul(d, f_from_u8(six_bits(block + 64, sub)));
-      mw = f_sub(f_zero(), f_mul(dmin, f_from_u8(six_bits(block + 64 + 96, sub))));
-      constexpr size_t group_bytes = scheme == Scheme::q4k ? 256 : 320;
-      nibbles = block + 256 + static_cast<size_t>(sub) * group_bytes;
-    } else if constexpr (scheme == Scheme::q6k) {
-      const uint8_t* block = tile + (group / 8) * bytes;
-      const size_t sub = group % 8;
-      const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
-      dw = f_mul(d, f_from_s8(b_load(block + 32 + 32 * sub)));
-      mw = f_mul(d, f_from_s8(b_load(block + 48 + 32 * sub)));
-      nibbles = block + 288 + sub * 384;
-    } else {
-      const uint8_t* block = tile + group * bytes;
-      dw = f_load_half(reinterpret_cast<const uint16_t*>(block));
-      nibbles = block + 32;
-      if constexpr (form == Form::minimum) {
-        mw = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
-        nibbles = block + 64;
-      }
+    ES_INLINE PackedGroup(const uint8_t* tile, size_t group) {
+        constexpr size_t bytes =
+            static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16;
+        mw = f_zero();
+        if constexpr (scheme == Scheme::q4k || scheme == Scheme::q5k) {
+            const uint8_t* block = tile + (group / 8) * bytes;
+            const int sub = static_cast<int>(group % 8);
+            const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
+            const F16 dmin = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
+            dw = f_mul(d, f_from_u8(six_bits(block + 64, sub)));
+            mw = f_sub(f_zero(), f_mul(dmin, f_from_u8(six_bits(block + 64 + 96, sub))));
+            constexpr size_t group_bytes = scheme == Scheme::q4k ? 256 : 320;
+            nibbles = block + 256 + static_cast<size_t>(sub) * group_bytes;
+        } else if constexpr (scheme == Scheme::q6k) {
+            const uint8_t* block = tile + (group / 8) * bytes;
+            const size_t sub = group % 8;
+            const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
+            dw = f_mul(d, f_from_s8(b_load(block + 32 + 32 * sub)));
+            mw = f_mul(d, f_from_s8(b_load(block + 48 + 32 * sub)));
+            nibbles = block + 288 + sub * 384;
+        } else {
+            const uint8_t* block = tile + group * bytes;
+            dw = f_load_half(reinterpret_cast<const uint16_t*>(block));
+            nibbles = block + 32;
+            if constexpr (form == Form::minimum) {
+                mw = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
+                nibbles = block + 64;
+            }
+        }
     }
-  }
-  ES_INLINE static B16 six_bits(const uint8_t* packed, int sub) {
-    return b_join(b_field(b_load(packed + 16 * (sub / 2)), 4 * (sub % 2), 15),
-                  b_field(b_load(packed + 64 + 16 * (sub / 4)), 2 * (sub % 4), 3));
-  }
-  ES_INLINE C64 chunk(int c) const {
-    if constexpr (codes == Codes::s8) return c_load(nibbles + 64 * c);
-    const C64 pair = c_load(nibbles + 64 * (c / 2));
-    const C64 low = c % 2 == 0 ? c_low(pair) : c_high(pair);
-    if constexpr (codes == Codes::u5) return c_with_bit(low, c_load(nibbles + 256), c);
-    if constexpr (codes == Codes::u6) return c_with_pair(low, c_load(nibbles + 256 + 64 * (c / 4)), c % 4);
-    return low;
-  }
+    ES_INLINE static B16 six_bits(const uint8_t* packed, int sub) {
+        return b_join(b_field(b_load(packed + 16 * (sub / 2)), 4 * (sub % 2), 15),
+                      b_field(b_load(packed + 64 + 16 * (sub / 4)), 2 * (sub % 4), 3));
+    }
+    ES_INLINE C64 chunk(int c) const {
+        if constexpr (codes == Codes::s8) return c_load(nibbles + 64 * c);
+        const C64 pair = c_load(nibbles + 64 * (c / 2));
+        const C64 low = c % 2 == 0 ? c_low(pair) : c_high(pair);
+        if constexpr (codes == Codes::u5) return c_with_bit(low, c_load(nibbles + 256), c);
+        if constexpr (codes == Codes::u6)
+            return c_with_pair(low, c_load(nibbles + 256 + 64 * (c / 4)), c % 4);
+        return low;
+    }
 };
 
 /// The same group after unpacking to scratch: 8 chunks of bytes, then dw and mw.
 template <Scheme scheme>
 struct UnpackedGroup {
-  static constexpr Codes codes = Traits<scheme>::codes;
-  static constexpr Form form = Traits<scheme>::form;
-  static constexpr size_t kPackedBytes = 0;  // in cache already
-  const uint8_t* bytes;
-  F16 dw, mw;
+    static constexpr Codes codes = Traits<scheme>::codes;
+    static constexpr Form form = Traits<scheme>::form;
+    static constexpr size_t kPackedBytes = 0;  // in cache already
+    const uint8_t* bytes;
+    F16 dw, mw;
 
-  ES_INLINE UnpackedGroup(const uint8_t* scratch, size_t group) : bytes(scratch + 640 * group) {
-    dw = f_load(reinterpret_cast<const float*>(bytes + 512));
-    mw = form == Form::minimum || form == Form::halves ? f_load(reinterpret_cast<const float*>(bytes + 576))
-                                                       : f_zero();
-  }
-  ES_INLINE C64 chunk(int c) const { return c_load(bytes + 64 * c); }
+    ES_INLINE UnpackedGroup(const uint8_t* scratch, size_t group) : bytes(scratch + 640 * group) {
+        dw = f_load(reinterpret_cast<const float*>(bytes + 512));
+        mw = form == Form::minimum || form == Form::halves
+                 ? f_load(reinterpret_cast<const float*>(bytes + 576))
+                 : f_zero();
+    }
+    ES_INLINE C64 chunk(int c) const { return c_load(bytes + 64 * c); }
 };
 
 template <Scheme scheme>
 ES_INLINE void unpack_group(const uint8_t* tile, size_t group, uint8_t* scratch) {
-  const PackedGroup<scheme> g(tile, group);
+    const PackedGroup<scheme> g(tile, group);
 #pragma GCC unroll 8
-  for (int c = 0; c < 8; ++c) c_store(scratch + 64 * c, g.chunk(c));
-  f_store(reinterpret_cast<float*>(scratch + 512), g.dw);
-  f_store(reinterpret_cast<float*>(scratch + 576), g.mw);
+    for (int c = 0; c < 8; ++c) c_store(scratch + 64 * c, g.chunk(c));
+    f_store(reinterpret_cast<float*>(scratch + 512), g.dw);
+    f_store(reinterpret_cast<float*>(scratch + 576), g.mw);
 }
 
 /// acc[m] += group `w` x group `g` of rows 0..M-1 of `a`.
 template <int M, class Group>
 ES_INLINE void accumulate(const Group& w, const Activations& a, size_t g, F16 (&acc)[M]) {
-  if constexpr (Group::form == Form::halves) {
+    if constexpr (Group::form == Form::halves) {
 #pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      Dot<Group::codes> dot[M];
+        for (int half = 0; half < 2; ++half) {
+            Dot<Group::codes> dot[M];
 #pragma GCC unroll 4
-      for (int c = 0; c < 4; ++c) {
-        const C64 chunk = w.chunk(4 * half + c);
+            for (int c = 0; c < 4; ++c) {
+                const C64 chunk = w.chunk(4 * half + c);
 #pragma GCC unroll 16
-        for (int m = 0; m < M; ++m) dot[m].step(c, chunk, a.q + m * a.ldq + 32 * g + 16 * half + 4 * c);
-      }
+                for (int m = 0; m < M; ++m)
+                    dot[m].step(c, chunk, a.q + m * a.ldq + 32 * g + 16 * half + 4 * c);
+            }
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-        const F16 offset = f_set1(a.half32[2 * (m * a.ldg + g) + half]);
-        const F16 t = f_fms(dot[m].finish(), f_set1(a.d[m * a.ldg + g]), offset);
-        acc[m] = f_fma(t, half == 0 ? w.dw : w.mw, acc[m]);
-      }
-    }
-  } else {
-    Dot<Group::codes> dot[M];
+            for (int m = 0; m < M; ++m) {
+                const F16 offset = f_set1(a.half32[2 * (m * a.ldg + g) + half]);
+                const F16 t = f_fms(dot[m].finish(), f_set1(a.d[m * a.ldg + g]), offset);
+                acc[m] = f_fma(t, half == 0 ? w.dw : w.mw, acc[m]);
+            }
+        }
+    } else {
+        Dot<Group::codes> dot[M];
 #pragma GCC unroll 8
-    for (int c = 0; c < 8; ++c) {
-      const C64 chunk = w.chunk(c);
+        for (int c = 0; c < 8; ++c) {
+            const C64 chunk = w.chunk(c);
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) dot[m].step(c, chunk, a.q + m * a.ldq + 32 * g + 4 * c);
-    }
+            for (int m = 0; m < M; ++m) dot[m].step(c, chunk, a.q + m * a.ldq + 32 * g + 4 * c);
+        }
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-      const size_t i = m * a.ldg + g;
-      const F16 f = dot[m].finish(), d = f_set1(a.d[i]);
-      if constexpr (Group::form == Form::offset8) {
-        acc[m] = f_fma(f_fms(f, d, f_set1(a.sum8[i])), w.dw, acc[m]);
-      } else if constexpr (Group::form == Form::offset16) {
-        acc[m] = f_fma(f_fms(f, d, f_set1(a.sum16[i])), w.dw, acc[m]);
-      } else {
-        acc[m] = f_fma(f_mul(f, d), w.dw, acc[m]);
-        if constexpr (Group::form == Form::minimum) acc[m] = f_fma(f_set1(a.sum[i]), w.mw, acc[m]);
-      }
+        for (int m = 0; m < M; ++m) {
+            const size_t i = m * a.ldg + g;
+            const F16 f = dot[m].finish(), d = f_set1(a.d[i]);
+            if constexpr (Group::form == Form::offset8) {
+                acc[m] = f_fma(f_fms(f, d, f_set1(a.sum8[i])), w.dw, acc[m]);
+            } else if constexpr (Group::form == Form::offset16) {
+                acc[m] = f_fma(f_fms(f, d, f_set1(a.sum16[i])), w.dw, acc[m]);
+            } else {
+                acc[m] = f_fma(f_mul(f, d), w.dw, acc[m]);
+                if constexpr (Group::form == Form::minimum) acc[m] = f_fma(f_set1(a.sum[i]), w.mw, acc[m]);
+            }
+        }
     }
-  }
 }
 
 /// Rows 0..M-1, groups [0, groups) of `weights` against groups first_group.. of `a`; continues from `out`
@@ -177,79 +181,81 @@ ES_INLINE void accumulate(const Group& w, const Activations& a, size_t g, F16 (&
 template <int M, class Group>
 void run_rows(const uint8_t* weights, size_t groups, const Activations& a, size_t first_group, float* out,
               size_t ldo) {
-  F16 acc[M];
+    F16 acc[M];
 #pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) acc[m] = first_group == 0 ? f_zero() : f_load(out + m * ldo);
-  for (size_t g = 0; g < groups; ++g) {
-    const Group w(weights, g);
-    if constexpr (Group::kPackedBytes > 0) prefetch<Group::kPackedBytes>(weights + (g + 8) * Group::kPackedBytes);
-    accumulate<M>(w, a, first_group + g, acc);
-  }
+    for (int m = 0; m < M; ++m) acc[m] = first_group == 0 ? f_zero() : f_load(out + m * ldo);
+    for (size_t g = 0; g < groups; ++g) {
+        const Group w(weights, g);
+        if constexpr (Group::kPackedBytes > 0)
+            prefetch<Group::kPackedBytes>(weights + (g + 8) * Group::kPackedBytes);
+        accumulate<M>(w, a, first_group + g, acc);
+    }
 #pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) f_store(out + m * ldo, acc[m]);
+    for (int m = 0; m < M; ++m) f_store(out + m * ldo, acc[m]);
 }
 
 /// All rows in blocks of kRowBlock (a power of two), then smaller ones.
 template <class Group>
-void run_all_rows(const uint8_t* weights, size_t groups, const Activations& a, size_t first_group, size_t rows,
-                  float* out, size_t ldo) {
-  size_t r = 0;
-  for (; r + kRowBlock <= rows; r += kRowBlock) {
-    run_rows<kRowBlock, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
-  }
-  if constexpr (kRowBlock > 4) {
-    if (r + 4 <= rows) {
-      run_rows<4, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
-      r += 4;
+void run_all_rows(const uint8_t* weights, size_t groups, const Activations& a, size_t first_group,
+                  size_t rows, float* out, size_t ldo) {
+    size_t r = 0;
+    for (; r + kRowBlock <= rows; r += kRowBlock) {
+        run_rows<kRowBlock, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
     }
-  }
-  if constexpr (kRowBlock > 2) {
-    if (r + 2 <= rows) {
-      run_rows<2, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
-      r += 2;
+    if constexpr (kRowBlock > 4) {
+        if (r + 4 <= rows) {
+            run_rows<4, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
+            r += 4;
+        }
     }
-  }
-  if constexpr (kRowBlock > 1) {
-    if (r < rows) run_rows<1, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
-  }
+    if constexpr (kRowBlock > 2) {
+        if (r + 2 <= rows) {
+            run_rows<2, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
+            r += 2;
+        }
+    }
+    if constexpr (kRowBlock > 1) {
+        if (r < rows) run_rows<1, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
+    }
 }
 
 template <Scheme scheme>
-void gemm_integer(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out, size_t ldo,
-                  uint8_t* scratch) {
-  const size_t groups = columns / 32;
-  if (rows <= kDirectRows) {
-    run_all_rows<PackedGroup<scheme>>(tile, groups, a, 0, rows, out, ldo);
-    return;
-  }
-  // Many rows: unpack a stretch of columns once, into cache, and use it for all of them.
-  for (size_t first = 0; first < groups; first += kScratchGroups) {
-    const size_t count = groups - first < kScratchGroups ? groups - first : kScratchGroups;
-    for (size_t g = 0; g < count; ++g) unpack_group<scheme>(tile, first + g, scratch + 640 * g);
-    run_all_rows<UnpackedGroup<scheme>>(scratch, count, a, first, rows, out, ldo);
-  }
+void gemm_integer(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out,
+                  size_t ldo, uint8_t* scratch) {
+    const size_t groups = columns / 32;
+    if (rows <= kDirectRows) {
+        run_all_rows<PackedGroup<scheme>>(tile, groups, a, 0, rows, out, ldo);
+        return;
+    }
+    // Many rows: unpack a stretch of columns once, into cache, and use it for all of them.
+    for (size_t first = 0; first < groups; first += kScratchGroups) {
+        const size_t count = groups - first < kScratchGroups ? groups - first : kScratchGroups;
+        for (size_t g = 0; g < count; ++g) unpack_group<scheme>(tile, first + g, scratch + 640 * g);
+        run_all_rows<UnpackedGroup<scheme>>(scratch, count, a, first, rows, out, ldo);
+    }
 }
 
 /// f16 and f32 weights on fp32 activations: acc = fma(w, x, acc), columns ascending.
 template <int M, bool kHalf>
 void float_rows(const uint8_t* tile, size_t columns, const Activations& a, float* out, size_t ldo) {
-  F16 acc[M];
-  for (int m = 0; m < M; ++m) acc[m] = f_zero();
-  for (size_t k = 0; k < columns; ++k) {
-    const F16 w = kHalf ? f_load_half(reinterpret_cast<const uint16_t*>(tile) + 16 * k)
-                        : f_load(reinterpret_cast<const float*>(tile) + 16 * k);
+    F16 acc[M];
+    for (int m = 0; m < M; ++m) acc[m] = f_zero();
+    for (size_t k = 0; k < columns; ++k) {
+        const F16 w = kHalf ? f_load_half(reinterpret_cast<const uint16_t*>(tile) + 16 * k)
+                            : f_load(reinterpret_cast<const float*>(tile) + 16 * k);
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) acc[m] = f_fma(w, f_set1(a.x[m * a.ldx + k]), acc[m]);
-  }
-  for (int m = 0; m < M; ++m) f_store(out + m * ldo, acc[m]);
+        for (int m = 0; m < M; ++m) acc[m] = f_fma(w, f_set1(a.x[m * a.ldx + k]), acc[m]);
+    }
+    for (int m = 0; m < M; ++m) f_store(out + m * ldo, acc[m]);
 }
 
 constexpr int kFloatRows = kRowBlock < 4 ? kRowBlock : 4;
 
 template <bool kHalf>
-void gemm_float(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out, size_t ldo,
-                uint8_t* /*scratch*/) {
-  size_t r = 0;
-  for (; r + kFloatRows <= rows; r += kFloatRows) float_rows<kFloatRows, kHalf>(tile, columns, a.from_row(r), out + r * ldo, ldo);
-  for (; r < rows; ++r) float_rows<1, kHalf>(tile, columns, a.from_row(r), out + r * ldo, ldo);
+void gemm_float(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out,
+                size_t ldo, uint8_t* /*scratch*/) {
+    size_t r = 0;
+    for (; r + kFloatRows <= rows; r += kFloatRows)
+        float_rows<kFloatRows, kHalf>(tile, columns, a.from_row(r), out + r * ldo, ldo);
+    for (; r < rows; ++r) float_rows<1, kHalf>(tile, columns, a.from_row(r), out + r * ldo, ldo);
 }

@@ -12,7 +12,7 @@ constexpr int kRowBlock = 4;       // rows that share a pass over the weights
 constexpr size_t kDirectRows = 4;  // up to here weights are used straight from their packed form
 template <size_t bytes>
 ES_INLINE void prefetch(const uint8_t* p) {
-  for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
+    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);
 }
 // clang-format off: each of these needs the ones before it
 #include "bytes16_sse.h"
@@ -27,7 +27,7 @@ ES_INLINE void prefetch(const uint8_t* p) {
 }  // namespace
 
 const Kernels* avx2_kernels() {
-  static const Kernels table = make_table("avx2");
-  return &table;
+    static const Kernels table = make_table("avx2");
+    return &table;
 }
 }  // namespace edgeseek

@@ -22,7 +22,7 @@ inline void prefetch(const uint8_t*) {}
 }  // namespace
 
 const Kernels* scalar_kernels() {
-  static const Kernels table = make_table("scalar");
-  return &table;
+    static const Kernels table = make_table("scalar");
+    return &table;
 }
 }  // namespace edgeseek

@@ -10,36 +10,36 @@ namespace edgeseek {
 
 /// Rows of activations, quantized per group of 32 columns: x ~ d * q, q in [-127, 127].
 struct Activations {
-  const int8_t* q = nullptr;       // [rows][ldq]
-  const float* d = nullptr;        // [rows][ldg] scale of each group
-  const float* sum = nullptr;      // [rows][ldg] d * sum of q
-  const float* sum8 = nullptr;     // [rows][ldg] 8 * sum, for codes stored with offset 8
-  const float* sum16 = nullptr;    // [rows][ldg] 16 * sum, offset 16
-  const float* half32 = nullptr;   // [rows][2 ldg] 32 * d * sum of each 16 columns, offset 32
-  const float* x = nullptr;        // [rows][ldx] the unquantized values (f16 and f32 weights)
-  size_t ldq = 0, ldg = 0, ldx = 0;
+    const int8_t* q = nullptr;      // [rows][ldq]
+    const float* d = nullptr;       // [rows][ldg] scale of each group
+    const float* sum = nullptr;     // [rows][ldg] d * sum of q
+    const float* sum8 = nullptr;    // [rows][ldg] 8 * sum, for codes stored with offset 8
+    const float* sum16 = nullptr;   // [rows][ldg] 16 * sum, offset 16
+    const float* half32 = nullptr;  // [rows][2 ldg] 32 * d * sum of each 16 columns, offset 32
+    const float* x = nullptr;       // [rows][ldx] the unquantized values (f16 and f32 weights)
+    size_t ldq = 0, ldg = 0, ldx = 0;
 
-  __attribute__((always_inline)) Activations from_row(size_t row) const {
-    Activations a = *this;
-    a.q += row * ldq;
-    a.d += row * ldg;
-    a.sum += row * ldg;
-    a.sum8 += row * ldg;
-    a.sum16 += row * ldg;
-    a.half32 += row * 2 * ldg;
-    a.x += row * ldx;
-    return a;
-  }
+    __attribute__((always_inline)) Activations from_row(size_t row) const {
+        Activations a = *this;
+        a.q += row * ldq;
+        a.d += row * ldg;
+        a.sum += row * ldg;
+        a.sum8 += row * ldg;
+        a.sum16 += row * ldg;
+        a.half32 += row * 2 * ldg;
+        a.x += row * ldx;
+        return a;
+    }
 };
 
 /// Where one row's quantized form is written; arrays as in Activations.
 struct QuantizedRow {
-  int8_t* q;
-  float *d, *sum, *sum8, *sum16, *half32;
+    int8_t* q;
+    float *d, *sum, *sum8, *sum16, *half32;
 };
 
-constexpr size_t kScratchGroups = 32;                     // columns unpacked at a time: 1,024
-constexpr size_t kScratchBytes = kScratchGroups * 640;    // 512 codes + 2 x 16 scales per group
+constexpr size_t kScratchGroups = 32;                   // columns unpacked at a time: 1,024
+constexpr size_t kScratchBytes = kScratchGroups * 640;  // 512 codes + 2 x 16 scales per group
 
 /// out[r][0..15] = dot products of one tile of 16 channels with `rows` rows. `columns` is padded to the
 /// scheme's block. `scratch` has kScratchBytes, 64-byte aligned.
@@ -48,43 +48,43 @@ using GemmTile = void (*)(const uint8_t* tile, size_t columns, const Activations
 
 /// One attention unit: the query heads of one KV head for consecutive tokens of one sequence.
 struct AttentionUnit {
-  const float* q;            // first token's first query head of this group, already rotated
-  size_t q_token_stride;     // floats between tokens; heads are head_dim apart
-  float* out;                // same shape as q
-  size_t out_token_stride;
-  int tokens;                // query tokens at positions first_position, ...
-  int first_position;
-  int heads;                 // query heads that share the KV head
-  int head_dim;
-  int window;                // 0: all positions
-  float scale;
-  const uint16_t* const* k;  // per KV block: [head_dim][32] halves of this KV head
-  const uint16_t* const* v;  // per KV block: [32][head_dim]
-  float* scratch;            // attention_scratch_floats(...)
+    const float* q;         // first token's first query head of this group, already rotated
+    size_t q_token_stride;  // floats between tokens; heads are head_dim apart
+    float* out;             // same shape as q
+    size_t out_token_stride;
+    int tokens;  // query tokens at positions first_position, ...
+    int first_position;
+    int heads;  // query heads that share the KV head
+    int head_dim;
+    int window;  // 0: all positions
+    float scale;
+    const uint16_t* const* k;  // per KV block: [head_dim][32] halves of this KV head
+    const uint16_t* const* v;  // per KV block: [32][head_dim]
+    float* scratch;            // attention_scratch_floats(...)
 };
 
 /// Floats of scratch that `attention` needs.
 inline size_t attention_scratch_floats(int tokens, int heads, int head_dim) {
-  const size_t rows = static_cast<size_t>(tokens) * static_cast<size_t>(heads);
-  return 64 + rows * (256 + 3 * static_cast<size_t>(head_dim) + 48) + 32 * static_cast<size_t>(head_dim);
+    const size_t rows = static_cast<size_t>(tokens) * static_cast<size_t>(heads);
+    return 64 + rows * (256 + 3 * static_cast<size_t>(head_dim) + 48) + 32 * static_cast<size_t>(head_dim);
 }
 
 struct Kernels {
-  const char* name;
-  GemmTile gemm[kSchemeCount];  // indexed by Scheme
-  /// Quantizes n floats (n a multiple of 32).
-  void (*quantize)(const float* x, size_t n, QuantizedRow out);
-  /// out = x / sqrt(mean(x^2) + eps) * weight; n a multiple of 16 or any n (tail lanes are zero).
-  void (*rms_norm)(const float* x, const float* weight, size_t n, float eps, float* out);
-  /// out = silu(gate) * up.
-  void (*swiglu)(const float* gate, const float* up, size_t n, float* out);
-  /// x += y.
-  void (*add)(float* x, const float* y, size_t n);
-  /// Rotates `heads` heads of head_dim in place, halves convention; tables have head_dim / 2 entries.
-  void (*rope)(float* x, int heads, int head_dim, const float* cosine, const float* sine);
-  /// Writes one token's key (strided by 32) and value of one head as halves.
-  void (*store_kv)(const float* k, const float* v, int head_dim, uint16_t* k_column, uint16_t* v_row);
-  void (*attention)(const AttentionUnit& unit);
+    const char* name;
+    GemmTile gemm[kSchemeCount];  // indexed by Scheme
+    /// Quantizes n floats (n a multiple of 32).
+    void (*quantize)(const float* x, size_t n, QuantizedRow out);
+    /// out = x / sqrt(mean(x^2) + eps) * weight; n a multiple of 16 or any n (tail lanes are zero).
+    void (*rms_norm)(const float* x, const float* weight, size_t n, float eps, float* out);
+    /// out = silu(gate) * up.
+    void (*swiglu)(const float* gate, const float* up, size_t n, float* out);
+    /// x += y.
+    void (*add)(float* x, const float* y, size_t n);
+    /// Rotates `heads` heads of head_dim in place, halves convention; tables have head_dim / 2 entries.
+    void (*rope)(float* x, int heads, int head_dim, const float* cosine, const float* sine);
+    /// Writes one token's key (strided by 32) and value of one head as halves.
+    void (*store_kv)(const float* k, const float* v, int head_dim, uint16_t* k_column, uint16_t* v_row);
+    void (*attention)(const AttentionUnit& unit);
 };
 
 // One per file kernels_*.cpp; nullptr where the file is not built for this architecture.
