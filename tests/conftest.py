@@ -7,12 +7,19 @@ Real checkpoints are looked for in the folder that EDGESEEK_TEST_MODELS names (d
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def pytest_configure() -> None:
+    """Undo an ignored SIGINT, which a background shell hands down to the programs that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
