@@ -47,15 +47,18 @@ struct Traits<Scheme::q6k> {
     static constexpr Form form = Form::halves;
 };
 
+/// Mean bytes of a group of 32 columns of a tile.
+constexpr size_t group_bytes(Scheme scheme) {
+    const SchemeInfo& i = kSchemeInfo[static_cast<int>(scheme)];
+    return static_cast<size_t>(i.bytes_per_channel) * 16 * 32 / static_cast<size_t>(i.block);
+}
+
 /// One group of 32 columns in packed form: chunks, and scales as floats.
 template <Scheme scheme>
 struct PackedGroup {
+    static constexpr size_t kBytes = group_bytes(scheme);
     static constexpr Codes codes = Traits<scheme>::codes;
     static constexpr Form form = Traits<scheme>::form;
-    // Mean bytes of a group of 32 columns; how far ahead to prefetch.
-    static constexpr size_t kPackedBytes =
-        static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16 * 32 /
-        static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].block);
     const uint8_t* nibbles;  // or int8 codes of q8
     F16 dw, mw;              // of the group; halves: of each half
 
@@ -70,8 +73,8 @@ struct PackedGroup {
             const F16 dmin = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
             dw = f_mul(d, f_from_u8(six_bits(block + 64, sub)));
             mw = f_sub(f_zero(), f_mul(dmin, f_from_u8(six_bits(block + 64 + 96, sub))));
-            constexpr size_t group_bytes = scheme == Scheme::q4k ? 256 : 320;
-            nibbles = block + 256 + static_cast<size_t>(sub) * group_bytes;
+            constexpr size_t code_bytes = scheme == Scheme::q4k ? 256 : 320;
+            nibbles = block + 256 + static_cast<size_t>(sub) * code_bytes;
         } else if constexpr (scheme == Scheme::q6k) {
             const uint8_t* block = tile + (group / 8) * bytes;
             const size_t sub = group % 8;
@@ -107,9 +110,9 @@ struct PackedGroup {
 /// The same group after unpacking to scratch: 8 chunks of bytes, then dw and mw.
 template <Scheme scheme>
 struct UnpackedGroup {
+    static constexpr size_t kBytes = group_bytes(scheme);
     static constexpr Codes codes = Traits<scheme>::codes;
     static constexpr Form form = Traits<scheme>::form;
-    static constexpr size_t kPackedBytes = 0;  // in cache already
     const uint8_t* bytes;
     F16 dw, mw;
 
@@ -177,61 +180,69 @@ ES_INLINE void accumulate(const Group& w, const Activations& a, size_t g, F16 (&
 }
 
 /// Rows 0..M-1, groups [0, groups) of `weights` against groups first_group.. of `a`; continues from `out`
-/// unless first_group is 0.
+/// unless first_group is 0. Packed weights from `ahead` on are fetched into cache meanwhile, unless it is
+/// null.
 template <int M, class Group>
 void run_rows(const uint8_t* weights, size_t groups, const Activations& a, size_t first_group, float* out,
-              size_t ldo) {
+              size_t ldo, const uint8_t* ahead) {
     F16 acc[M];
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) acc[m] = first_group == 0 ? f_zero() : f_load(out + m * ldo);
     for (size_t g = 0; g < groups; ++g) {
         const Group w(weights, g);
-        if constexpr (Group::kPackedBytes > 0)
-            prefetch<Group::kPackedBytes>(weights + (g + 8) * Group::kPackedBytes);
+        if (ahead != nullptr) prefetch<Group::kBytes>(ahead + g * Group::kBytes);
         accumulate<M>(w, a, first_group + g, acc);
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) f_store(out + m * ldo, acc[m]);
 }
 
-/// All rows in blocks of kRowBlock (a power of two), then smaller ones.
+/// All rows in blocks of kRowBlock (a power of two), then smaller ones; the first block fetches `ahead`.
 template <class Group>
 void run_all_rows(const uint8_t* weights, size_t groups, const Activations& a, size_t first_group,
-                  size_t rows, float* out, size_t ldo) {
+                  size_t rows, float* out, size_t ldo, const uint8_t* ahead) {
     size_t r = 0;
     for (; r + kRowBlock <= rows; r += kRowBlock) {
-        run_rows<kRowBlock, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
+        run_rows<kRowBlock, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
+        ahead = nullptr;
     }
     if constexpr (kRowBlock > 4) {
         if (r + 4 <= rows) {
-            run_rows<4, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
+            run_rows<4, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
+            ahead = nullptr;
             r += 4;
         }
     }
     if constexpr (kRowBlock > 2) {
         if (r + 2 <= rows) {
-            run_rows<2, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
+            run_rows<2, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
+            ahead = nullptr;
             r += 2;
         }
     }
     if constexpr (kRowBlock > 1) {
-        if (r < rows) run_rows<1, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo);
+        if (r < rows) {
+            run_rows<1, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
+        }
     }
 }
 
 template <Scheme scheme>
 void gemm_integer(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out,
                   size_t ldo, uint8_t* scratch) {
+    constexpr size_t bytes = group_bytes(scheme);
     const size_t groups = columns / 32;
     if (rows <= kDirectRows) {
-        run_all_rows<PackedGroup<scheme>>(tile, groups, a, 0, rows, out, ldo);
+        run_all_rows<PackedGroup<scheme>>(tile, groups, a, 0, rows, out, ldo, tile + 16 * bytes);
         return;
     }
-    // Many rows: unpack a stretch of columns once, into cache, and use it for all of them.
+    // Many rows: unpack a stretch of columns once, into cache, and use it for all of them. The stretch after
+    // it, which may be the next tile's first, is fetched while the processor computes.
     for (size_t first = 0; first < groups; first += kScratchGroups) {
         const size_t count = groups - first < kScratchGroups ? groups - first : kScratchGroups;
         for (size_t g = 0; g < count; ++g) unpack_group<scheme>(tile, first + g, scratch + 640 * g);
-        run_all_rows<UnpackedGroup<scheme>>(scratch, count, a, first, rows, out, ldo);
+        run_all_rows<UnpackedGroup<scheme>>(scratch, count, a, first, rows, out, ldo,
+                                            tile + (first + count) * bytes);
     }
 }
 
