@@ -6,31 +6,37 @@ terminal.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.checkpoints.catalogue import local_path
 from edgeseek.engine import Chunk, Completion, Engine, FinishReason, Generation, SamplingParams, Timings
 from edgeseek.engine.engine import SLOTS, STEP_TOKENS
-from edgeseek.errors import ChatTemplateError, UsageError
+from edgeseek.errors import ChatTemplateError, PackageFormatError, UsageError
 from edgeseek.memory.cpus import usable_cpus
 from edgeseek.memory.limits import memory_available
 from edgeseek.memory.planner import MemoryPlan, plan
-from edgeseek.package import Package, open_package
+from edgeseek.package import Package, is_package, open_package
 from edgeseek.runtime.backend import Backend
-from edgeseek.settings import Settings
-from edgeseek.store import Progress, Store, is_package
-from edgeseek.tokenizer import ChatTemplate, Tokenizer
+from edgeseek.settings import MAX_THREADS, Settings
+from edgeseek.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from edgeseek.store import Progress
+    from edgeseek.tokenizer import ChatTemplate
 
 __all__ = ["LLM", "Chunk", "Completion", "FinishReason", "Generation", "SamplingParams", "Timings"]
 
 
 class LLM:
-    """A loaded model. Thread-safe; many generations may run at once. Close it, or use `with`.
+    """A loaded model. Thread-safe; many generations may run at once. Close it, or use `with`; one that is
+    dropped closes itself once the generations it gave are dropped too.
 
     `generate` and `chat` return an iterator of chunks that starts at once; dropping it, or its `cancel`,
     ends the generation. Without `params` they use `default_params`, what the model's
@@ -44,27 +50,27 @@ class LLM:
         name: str,
         backend: Backend,
         tokenizer: Tokenizer,
-        chat_template: ChatTemplate | None,
+        chat_template: str | None,
         generation_config: Mapping[str, Any],
         plan: MemoryPlan,
         package: Package | None = None,
     ) -> None:
-        """Join parts that are loaded already; `load` is the usual way."""
+        """Join parts that are loaded already; `load` is the usual way. `chat_template` is its source."""
         self.name = name
         self.tokenizer = tokenizer
-        self.chat_template = chat_template
-        self.default_params = SamplingParams.from_generation_config(generation_config)
+        self._chat_template = chat_template
+        self.default_params = _default_params(generation_config)
         self.plan = plan
         self._backend = backend
-        self._package = package
         self.engine = Engine(
             backend,
             tokenizer,
             context=plan.context,
             slots=max(plan.slots, SLOTS),
             step_tokens=STEP_TOKENS,
-            eos_token_ids=(*backend.config.eos_token_ids, *_eos_ids(generation_config)),
+            eos_token_ids=(*backend.config.eos_token_ids, *_token_ids(generation_config, "eos_token_id")),
         )
+        self._finalize = weakref.finalize(self, _release, self.engine, backend, package)
 
     @classmethod
     def load(
@@ -116,6 +122,8 @@ class LLM:
         from edgeseek.runtime.native import NativeBackend
 
         threads = usable_cpus(settings).threads if threads is None else threads
+        if not 1 <= threads <= MAX_THREADS:
+            raise UsageError(f"{threads} threads were asked for; give 1 to {MAX_THREADS}, or none")
         memory = plan(
             package.config,
             package.weight_bytes,
@@ -129,28 +137,29 @@ class LLM:
         )
         say(f"{package.name}: {memory.summary}")
         generation_config = package.generation_config
+        bos = _token_ids(generation_config, "bos_token_id")
+        eos = _token_ids(generation_config, "eos_token_id")
         # A large vocabulary takes as long to load as all the rest; the library releases the GIL meanwhile.
         with ThreadPoolExecutor(1) as aside:
             loading = aside.submit(
                 Tokenizer.from_json,
                 package.tokenizer_json,
-                bos_token_id=generation_config.get("bos_token_id", package.config.bos_token_id),
-                eos_token_ids=_eos_ids(generation_config) or package.config.eos_token_ids,
+                bos_token_id=bos[0] if bos else package.config.bos_token_id,
+                eos_token_ids=eos or package.config.eos_token_ids,
             )
-            backend = NativeBackend(package, blocks=memory.blocks, threads=threads, isa=settings.isa)
+            backend = NativeBackend(
+                package,
+                blocks=memory.blocks,
+                threads=threads,
+                isa=settings.isa,
+                max_step_tokens=STEP_TOKENS,
+            )
         try:
-            tokenizer = loading.result()
-            source = package.chat_template
-            template = (
-                None
-                if source is None
-                else ChatTemplate(source, bos_token=tokenizer.bos_token, eos_token=tokenizer.eos_token)
-            )
             return cls(
                 name=package.name,
                 backend=backend,
-                tokenizer=tokenizer,
-                chat_template=template,
+                tokenizer=loading.result(),
+                chat_template=package.chat_template,
                 generation_config=generation_config,
                 plan=memory,
                 package=package,
@@ -161,7 +170,21 @@ class LLM:
 
     @property
     def config(self) -> ModelConfig:
+        """The model's hyper-parameters."""
         return self._backend.config
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate | None:
+        """What turns messages into a prompt, compiled when it is first asked for; None for a base model.
+
+        Raises ChatTemplateError where it is malformed.
+        """
+        if self._chat_template is None:
+            return None
+        from edgeseek.tokenizer import ChatTemplate
+
+        bos, eos = self.tokenizer.bos_token, self.tokenizer.eos_token
+        return ChatTemplate(self._chat_template, bos_token=bos, eos_token=eos)
 
     @property
     def context(self) -> int:
@@ -182,7 +205,7 @@ class LLM:
         UsageError before anything runs; a failure while running is raised by the iterator.
         """
         ids = self.tokenizer.encode_prompt(prompt) if isinstance(prompt, str) else prompt
-        return self.engine.submit(ids, params or self.default_params, stream=stream)
+        return self.engine.submit(ids, params or self.default_params, stream=stream, owner=self)
 
     def chat(
         self,
@@ -217,10 +240,7 @@ class LLM:
 
     def close(self) -> None:
         """End what runs and release the memory; safe to call twice."""
-        self.engine.close()
-        self._backend.close()
-        if self._package is not None:
-            self._package.close()
+        self._finalize()
 
     def __enter__(self) -> LLM:
         return self
@@ -240,17 +260,41 @@ def _package_path(
     path = local_path(model)
     if path is not None and is_package(path) and scheme is None:
         return path
+    from edgeseek.store import Store
+
     pulled = Store(settings).pull(model, scheme=scheme, keep_source=keep_source, progress=progress)
     if pulled.summary is not None:
         say(f"imported {pulled.name} to {pulled.path}: {pulled.summary}")
     return pulled.path
 
 
-def _eos_ids(generation_config: Mapping[str, Any]) -> tuple[int, ...]:
-    value = generation_config.get("eos_token_id")
-    if value is None:
-        return ()
-    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+def _default_params(generation_config: Mapping[str, Any]) -> SamplingParams:
+    try:
+        return SamplingParams.from_generation_config(generation_config)
+    except UsageError as error:
+        raise PackageFormatError(
+            f"generation_config.json cannot be followed: {error}; correct it in the package, or convert or "
+            "pull the model again"
+        ) from error
+
+
+def _token_ids(generation_config: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    """The token ids under `key`, which may be one or a list. Raises PackageFormatError for anything else."""
+    value = generation_config.get(key)
+    ids = () if value is None else tuple(value) if isinstance(value, (list, tuple)) else (value,)
+    if not all(type(token) is int and 0 <= token < 1 << 31 for token in ids):
+        raise PackageFormatError(
+            f"{key} in generation_config.json is {value!r}, not a token id or a list of them; correct it in "
+            "the package, or convert or pull the model again"
+        )
+    return ids
+
+
+def _release(engine: Engine, backend: Backend, package: Package | None) -> None:
+    engine.close()
+    backend.close()
+    if package is not None:
+        package.close()
 
 
 def _say_nothing(line: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import shutil
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +18,7 @@ from edgeseek.engine import SamplingParams
 from edgeseek.errors import (
     ChatTemplateError,
     DoesNotFitError,
+    PackageFormatError,
     PromptTooLongError,
     UnknownModelError,
     UsageError,
@@ -137,3 +143,72 @@ def test_what_cannot_be_loaded_is_refused(settings: Settings, checkpoint: Path) 
     assert caught.value.needed > 1 << 20
     with pytest.raises(UsageError):
         LLM.load(checkpoint, settings=settings, scheme="q3")
+    with pytest.raises(UsageError, match="0 threads were asked for; give 1 to 1024"):
+        LLM.load(checkpoint, settings=settings, threads=0)
+
+
+def engine_threads() -> int:
+    return sum(thread.name == "edgeseek-engine" for thread in threading.enumerate())
+
+
+def test_a_model_that_is_dropped_closes_itself_after_its_last_generation(
+    settings: Settings, checkpoint: Path
+) -> None:
+    before = engine_threads()
+    generation = LLM.load(checkpoint, settings=settings).generate("the model", PARAMS)
+    assert engine_threads() == before + 1
+    assert len(generation.join().token_ids) == 24
+    del generation
+    assert engine_threads() == before
+
+
+@pytest.mark.parametrize("key", ["eos_token_id", "bos_token_id"])
+@pytest.mark.parametrize("value", ['"two"', "-1", "[1, null]", "1.5", "{}"])
+def test_token_ids_that_are_none_are_named(
+    settings: Settings, tmp_path: Path, llm: LLM, key: str, value: str
+) -> None:
+    (source,) = (path.parent for path in settings.packages_dir.glob("tiny-*/edgeseek.json"))
+    folder = shutil.copytree(source, tmp_path / "package")
+    (folder / "generation_config.json").write_text(f'{{"{key}": {value}}}')
+    with pytest.raises(PackageFormatError, match=f"{key} in .*generation_config.json is "):
+        LLM.load(folder, settings=settings)
+
+
+def test_defaults_out_of_range_are_named(settings: Settings, tmp_path: Path, llm: LLM) -> None:
+    (source,) = (path.parent for path in settings.packages_dir.glob("tiny-*/edgeseek.json"))
+    folder = shutil.copytree(source, tmp_path / "package")
+    (folder / "generation_config.json").write_text('{"temperature": "warm"}')
+    with pytest.raises(PackageFormatError, match="generation_config.json cannot be followed: temperature is"):
+        LLM.load(folder, settings=settings)
+
+
+def test_a_malformed_chat_template_hinders_chat_only(settings: Settings, tmp_path: Path, llm: LLM) -> None:
+    (source,) = (path.parent for path in settings.packages_dir.glob("tiny-*/edgeseek.json"))
+    folder = shutil.copytree(source, tmp_path / "package")
+    (folder / "chat_template.jinja").write_text("{% for %}")
+    with LLM.load(folder, settings=settings) as broken:
+        assert broken.complete("the model", PARAMS).token_ids == llm.complete("the model", PARAMS).token_ids
+        with pytest.raises(ChatTemplateError, match="malformed at line 1"):
+            broken.chat(QUESTION)
+
+
+def test_what_only_an_import_needs_is_not_imported_for_a_package(settings: Settings, llm: LLM) -> None:
+    (folder,) = (path.parent for path in settings.packages_dir.glob("tiny-*/edgeseek.json"))
+    script = (
+        "import sys\nfrom edgeseek import load\n"
+        f"with load({str(folder)!r}) as llm:\n    llm.complete('the model')\n"
+        "rooms = tuple(f'edgeseek.{room}.' for room in ('checkpoints', 'package', 'store', 'tokenizer'))\n"
+        "others = ('huggingface_hub', 'jinja2', 'rich', 'typer', 'zipfile')\n"
+        "print([name for name in sys.modules if name in others or name.startswith(rooms)])"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(ast.literal_eval(found.stdout)) == {
+        "edgeseek.checkpoints.base",
+        "edgeseek.checkpoints.catalogue",
+        "edgeseek.package.container",
+        "edgeseek.package.manifest",
+        "edgeseek.package.reader",
+        "edgeseek.tokenizer.pieces",
+        "edgeseek.tokenizer.stream",
+        "edgeseek.tokenizer.tokenizer",
+    }

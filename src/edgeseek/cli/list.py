@@ -28,25 +28,26 @@ def list_models(context: typer.Context, as_object: options.Json = False) -> None
         rows = [("NAME", "ARCHITECTURE", "SIZE", "SCHEMES", "CONTEXT"), *map(_row, models)]
         for line in columns(rows, right=(2, 4)):
             services.terminal.line(line)
+        for model in models:
+            if model.problem is not None:
+                services.terminal.note(f"{model.name}: {model.problem}")
 
 
 def _row(model: StoredModel) -> tuple[str, ...]:
-    config = model.config
-    return (
-        model.name,
-        config.architecture,
-        size(model.bytes),
-        ",".join(model.schemes),
-        str(config.max_context),
-    )
+    if model.config is None:
+        return model.name, "(damaged)", size(model.bytes), "-", "-"
+    context = str(model.config.max_context)
+    return model.name, model.config.architecture, size(model.bytes), ",".join(model.schemes), context
 
 
 def _as_json(model: StoredModel) -> dict[str, Any]:
+    config = model.config
     return {
         "name": model.name,
         "path": str(model.path),
-        "architecture": model.config.architecture,
+        "architecture": None if config is None else config.architecture,
         "bytes": model.bytes,
         "schemes": [*model.schemes],
-        "max_context": model.config.max_context,
+        "max_context": None if config is None else config.max_context,
+        "problem": model.problem,
     }

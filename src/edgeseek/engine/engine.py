@@ -92,9 +92,12 @@ class Engine:
         # A daemon thread inside native code must not outlive the interpreter.
         atexit.register(_close, weakref.ref(self))
 
-    def submit(self, prompt: Items[int], params: SamplingParams, *, stream: bool = True) -> Generation:
+    def submit(
+        self, prompt: Items[int], params: SamplingParams, *, stream: bool = True, owner: object = None
+    ) -> Generation:
         """Queue a prompt of token ids and return its chunks as an iterator (one joined one unless `stream`).
 
+        `owner` is kept alive as long as the iterator is.
         Raises PromptTooLongError, or UsageError for an empty prompt or ids outside the vocabulary. A
         prompt that fills the context exactly still gets one token, since the last needs no KV.
         """
@@ -110,7 +113,9 @@ class Engine:
         )
         request = Request(sequence, TextStream(self._tokenizer, params.stop), self._clock())
         self._post(lambda: self._admit(request))
-        return Generation(request, cancel=self.cancel, is_alive=self._thread.is_alive, stream=stream)
+        return Generation(
+            request, cancel=self.cancel, is_alive=self._thread.is_alive, stream=stream, owner=owner
+        )
 
     def cancel(self, request: Request) -> None:
         """End a request with finish reason "cancelled" before the next step; no effect once it ended."""
@@ -231,11 +236,9 @@ class Engine:
         request.fail(_translate(error))
 
     def _fail_all(self, error: Exception) -> None:
-        """End everything and start over with empty books, which no longer can be trusted."""
         for request in self._requests.values():
             request.fail(_translate(error))
         self._requests.clear()
-        self._scheduler = self._new_scheduler()
 
     def _new_scheduler(self) -> Scheduler:
         return Scheduler(
@@ -282,6 +285,8 @@ class Engine:
                     self.step()
                 except Exception as error:  # noqa: BLE001
                     self._fail_all(error)
+                    # The books can no longer be trusted.
+                    self._scheduler = self._new_scheduler()
         self._fail_all(RuntimeFailure("the engine was closed"))
 
     def _receive(self) -> bool:
@@ -289,8 +294,9 @@ class Engine:
         with self._wake:
             while not (self._inbox or self._closed or self._scheduler.has_work):
                 self._wake.wait()
-            messages, closed = tuple(self._inbox), self._closed
-            self._inbox.clear()
+            # Exchanged, not copied and cleared: a Generation that is collected in between leaves word here.
+            messages, self._inbox = self._inbox, deque()
+            closed = self._closed
         for message in messages:
             message()
         return not closed

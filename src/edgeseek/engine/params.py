@@ -6,7 +6,7 @@ Knows nothing of tokens' text, logits or scheduling.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -55,9 +55,11 @@ class SamplingParams:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+        stop = (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop)
         object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
+        object.__setattr__(self, "stop_token_ids", _items("stop_token_ids", self.stop_token_ids))
+        if not isinstance(self.logit_bias, Mapping):
+            raise UsageError(f"logit_bias is {self.logit_bias!r}; give a mapping of token ids to numbers")
         object.__setattr__(self, "logit_bias", MappingProxyType(dict(self.logit_bias)))
         _number("temperature", self.temperature, 0.0, 1000.0)
         _number("top_p", self.top_p, 0.0, 1.0, open_low=True)
@@ -90,9 +92,12 @@ class SamplingParams:
         """The defaults a model's generation_config.json asks for.
 
         `do_sample: false` means greedy, as does an absent `temperature` unless `do_sample` is true (then
-        1.0). Keys this engine does not know are of no effect; null counts as absent.
+        1.0). Keys this engine does not know are of no effect; null counts as absent, and so does a `top_k`
+        of -1, as some write "all". Raises UsageError for any other value out of range.
         """
         given = {key: config[key] for key in _SAMPLING_KEYS if config.get(key) is not None}
+        if given.get("top_k") == -1:
+            del given["top_k"]
         do_sample = config.get("do_sample")
         if do_sample is False or (do_sample is None and "temperature" not in given):
             given = {}
@@ -100,6 +105,12 @@ class SamplingParams:
             given["temperature"] = 1.0
         penalty = config.get("repetition_penalty")
         return cls(**given, repetition_penalty=1.0 if penalty is None else penalty)
+
+
+def _items(name: str, value: object) -> tuple[Any, ...]:
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise UsageError(f"{name} is {value!r}; give a list")
+    return tuple(value)
 
 
 def _is_text(value: object) -> bool:

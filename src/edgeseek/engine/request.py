@@ -77,7 +77,10 @@ class Request:
 
 
 class Generation(Iterator[Chunk]):
-    """The chunks of one request, as they come. Dropping it before its end cancels the request."""
+    """The chunks of one request, as they come. Dropping it before its end cancels the request.
+
+    `owner` is kept alive meanwhile.
+    """
 
     def __init__(
         self,
@@ -86,8 +89,10 @@ class Generation(Iterator[Chunk]):
         cancel: Callable[[Request], None],
         is_alive: Callable[[], bool],
         stream: bool = True,
+        owner: object = None,
     ) -> None:
         self._request = request
+        self._owner = owner
         self._cancel = cancel
         self._is_alive = is_alive
         self._stream = stream

@@ -140,3 +140,17 @@ class OsFiles:
             os.close(descriptor)
             raise
         return lambda: os.close(descriptor)
+
+
+def make_folders(folder: Path, files: Files) -> None:
+    """Create `folder` and what it lies in, where they are missing, each with its name synced."""
+    missing = []
+    while not files.exists(folder):
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        try:
+            files.make_folder(path)
+        except FileExistsError:
+            continue
+        files.sync_folder(path.parent)

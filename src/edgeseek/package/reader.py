@@ -127,6 +127,11 @@ class Package:
         self.close()
 
 
+def is_package(path: Path) -> bool:
+    """Whether `path` is a package folder, sound or not, rather than a checkpoint."""
+    return (path / MANIFEST_NAME).is_file()
+
+
 def open_package(path: Path) -> Package:
     """Map the package in folder `path`.
 

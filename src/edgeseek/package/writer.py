@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from edgeseek.errors import StorageError
 from edgeseek.package.container import Container
-from edgeseek.package.files import Files, WritableFile
+from edgeseek.package.files import Files, WritableFile, make_folders
 from edgeseek.package.manifest import MANIFEST_NAME, WEIGHTS_NAME
 
 #: Room for the manifest and the text files besides the weights, for the check of free space.
@@ -113,7 +113,7 @@ class PackageWriter:
         if self._files.exists(self._target):
             raise _target_exists(self._target)
         parent = self._target.parent
-        self._make_parents(parent)
+        make_folders(parent, self._files)
         remove_abandoned(parent, self._files)
         needed = self._container.file_bytes + _TEXT_ROOM
         free = self._files.free_bytes(parent)
@@ -137,18 +137,6 @@ class PackageWriter:
                 continue
             if unlock is not None:
                 return parent / name, unlock
-
-    def _make_parents(self, folder: Path) -> None:
-        missing = []
-        while not self._files.exists(folder):
-            missing.append(folder)
-            folder = folder.parent
-        for path in reversed(missing):
-            try:
-                self._files.make_folder(path)
-            except FileExistsError:
-                continue
-            self._files.sync_folder(path.parent)
 
     def _abandon(self) -> None:
         """Drop what is open; remove the temporary folder unless it was renamed."""

@@ -66,8 +66,22 @@ def test_list_shows_name_architecture_size_schemes_and_context(console: Console,
     assert row.split()[:2] == [name, "llama"]
     assert row.split()[4:] == ["q8", str(CASE.config()["max_position_embeddings"])]
     (entry,) = json.loads(console.run("list", "--json").out)
-    assert set(entry) == {"name", "path", "architecture", "bytes", "schemes", "max_context"}
-    assert entry["schemes"] == ["q8"]
+    assert set(entry) == {"name", "path", "architecture", "bytes", "schemes", "max_context", "problem"}
+    assert (entry["schemes"], entry["problem"]) == (["q8"], None)
+
+
+def test_a_damaged_model_is_listed_as_such_and_removed_by_its_name(console: Console, name: str) -> None:
+    (package,) = packages(console)
+    (package / "model.safetensors").write_bytes(b"x" * 100)
+    found = console.run("list")
+    assert found.out.splitlines()[1].split()[:2] == [name, "(damaged)"]
+    assert str(package / "model.safetensors") in found.error_line
+    (entry,) = json.loads(console.run("list", "--json").out)
+    assert (entry["architecture"], entry["max_context"]) == (None, None)
+    assert str(package) in entry["problem"]
+    assert console.run("show", name).code == 1
+    assert console.run("rm", name, "--yes").code == 0
+    assert packages(console) == []
 
 
 @pytest.mark.parametrize("by_path", [False, True])

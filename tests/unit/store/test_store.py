@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +36,18 @@ def checkpoint(tmp_path: Path) -> Path:
     return write(MODEL, tmp_path / "my model.v2")
 
 
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeHub, str]]:
+    """A hub that holds the tiny model under any name, and its address."""
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    folder = write(MODEL, tmp_path / "remote")
+    hub = FakeHub({file.name: file.read_bytes() for file in folder.iterdir()})
+    with serve(hub.answer) as server:
+        yield hub, server.url
+
+
 def visible(settings: Settings) -> list[str]:
     """Names in the packages folder, locks left out."""
     return sorted(p.name for p in settings.packages_dir.iterdir() if not p.name.endswith(".lock"))
@@ -48,7 +63,9 @@ def test_a_checkpoint_is_imported_once_and_then_found(store: Store, checkpoint: 
     assert first.name.startswith("my-model-v2-")
     (model,) = store.models()
     assert (model.name, model.path, model.bytes) == (first.name, first.path, first.bytes)
+    assert model.config is not None
     assert model.config.architecture == "llama"
+    assert model.problem is None
     assert model.schemes == ("q8",)
     assert store.path_of(first.name.upper()) == first.path
     assert store.find(str(checkpoint)).name == first.name
@@ -98,6 +115,19 @@ def test_a_changed_checkpoint_is_imported_again_and_replaces_the_old_package(
     assert visible(settings) == sorted([second.path.name, wide.path.name])
 
 
+def test_a_package_that_is_outdated_goes_even_if_the_import_that_replaced_it_could_not_remove_it(
+    store: Store, settings: Settings, checkpoint: Path
+) -> None:
+    first = store.pull(str(checkpoint))
+    os.utime(checkpoint / "model.safetensors", ns=(1, 1))
+    kept = settings.cache_dir / "kept"
+    shutil.copytree(first.path, kept)
+    second = store.pull(str(checkpoint))
+    kept.rename(first.path)
+    assert store.pull(str(checkpoint)).summary is None
+    assert visible(settings) == [second.path.name]
+
+
 def test_a_failed_import_leaves_nothing_and_keeps_what_was_there(
     store: Store, settings: Settings, checkpoint: Path
 ) -> None:
@@ -133,10 +163,42 @@ def test_a_package_is_not_imported_and_an_unknown_scheme_is_refused(store: Store
         store.pull(str(checkpoint), scheme="q3")
 
 
-def test_a_damaged_package_is_not_listed(store: Store, checkpoint: Path) -> None:
+@pytest.mark.parametrize("part", ["edgeseek.json", "model.safetensors"])
+def test_a_damaged_package_is_listed_with_its_problem_and_can_be_removed(
+    store: Store, settings: Settings, checkpoint: Path, part: str
+) -> None:
     pulled = store.pull(str(checkpoint))
-    (pulled.path / "edgeseek.json").write_text("{")
-    assert store.models() == []
+    (pulled.path / part).write_text("{")
+    (model,) = store.models()
+    # A manifest that cannot be read holds no name either: the folder's serves.
+    assert model.name == (pulled.path.name if part == "edgeseek.json" else pulled.name)
+    assert (model.config, model.schemes) == (None, ())
+    assert model.problem is not None
+    assert str(pulled.path) in model.problem
+    store.remove(model.name)
+    assert visible(settings) == []
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_pulling_a_damaged_package_imports_it_again(store: Store, checkpoint: Path, by_name: bool) -> None:
+    pulled = store.pull(str(checkpoint))
+    (pulled.path / "model.safetensors").write_text("{")
+    if by_name:
+        # Nothing says where it came from, so the name alone cannot bring it back.
+        with pytest.raises(UnknownModelError):
+            store.pull(pulled.name)
+        return
+    again = store.pull(str(checkpoint))
+    assert again.summary is not None
+    assert again.path == pulled.path
+    assert store.find(pulled.name).problem is None
+
+
+def test_a_package_is_found_by_its_folder(store: Store, settings: Settings, checkpoint: Path) -> None:
+    pulled = store.pull(str(checkpoint))
+    assert store.find(str(pulled.path)).name == pulled.name
+    store.remove(str(pulled.path))
+    assert visible(settings) == []
 
 
 def test_a_store_that_cannot_be_made_says_so(tmp_path: Path, checkpoint: Path) -> None:
@@ -147,23 +209,64 @@ def test_a_store_that_cannot_be_made_says_so(tmp_path: Path, checkpoint: Path) -
 
 @pytest.mark.parametrize("keep_source", [False, True])
 def test_a_download_is_deleted_after_its_conversion_unless_kept(
-    tmp_path: Path, settings: Settings, keep_source: bool, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, keep_source: bool, hub: tuple[FakeHub, str]
 ) -> None:
-    pytest.importorskip("huggingface_hub")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    folder = write(MODEL, tmp_path / "remote")
-    hub = FakeHub({file.name: file.read_bytes() for file in folder.iterdir()})
     stages: list[str] = []
-    with serve(hub.answer) as server:
-        store = Store(settings.with_changes(hf_endpoint=server.url))
-        pulled = store.pull(
-            "org/model", keep_source=keep_source, progress=lambda stage, *_: stages.append(stage)
-        )
+    store = Store(settings.with_changes(hf_endpoint=hub[1]))
+    pulled = store.pull("org/model", keep_source=keep_source, progress=lambda stage, *_: stages.append(stage))
     assert pulled.name == "org/model"
     assert list(dict.fromkeys(stages)) == ["downloading org/model", "converting org/model"]
     assert any(settings.downloads_dir.rglob("model.safetensors")) is keep_source
-    # The server is gone: what is there needs no network.
+    # What is there needs no network.
+    store = Store(settings.with_changes(hf_endpoint="http://127.0.0.1:1"))
     assert store.pull("org/model").path == pulled.path
     with store.open("org/model") as package:
         assert np.prod(package.tensors["embed.weight"].shape) == 320 * MODEL.hidden_size
+
+
+def test_a_download_that_was_to_be_kept_stays_when_another_scheme_is_imported(
+    settings: Settings, hub: tuple[FakeHub, str]
+) -> None:
+    store = Store(settings.with_changes(hf_endpoint=hub[1]))
+    store.pull("org/model", keep_source=True)
+    store.pull("org/model", scheme="f16")
+    assert any(settings.downloads_dir.rglob("model.safetensors"))
+
+
+def test_two_schemes_of_one_source_are_imported_one_after_the_other(
+    settings: Settings, hub: tuple[FakeHub, str]
+) -> None:
+    """The first deletes the download that both share; the second must not be reading it then."""
+    store = Store(settings.with_changes(hf_endpoint=hub[1]))
+    converting, go_on = threading.Event(), threading.Event()
+    heard: list[str] = []
+
+    def hold(stage: str, _done: int, _total: int | None) -> None:
+        if stage.startswith("converting"):
+            converting.set()
+            go_on.wait(30)
+
+    def second() -> None:
+        store.pull("org/model", scheme="f16", progress=lambda stage, *_: note(stage))
+
+    def note(stage: str) -> None:
+        heard.append(stage)
+        go_on.set()
+
+    first = threading.Thread(target=lambda: store.pull("org/model", progress=hold))
+    first.start()
+    assert converting.wait(30)
+    other = threading.Thread(target=second)
+    other.start()
+    first.join(60)
+    other.join(60)
+    assert heard[0] == "waiting for another import or removal"
+    assert [model.name for model in store.models()] == ["org/model", "org/model+f16"]
+
+
+def test_a_hub_name_leads_to_the_package_of_its_short_name(store: Store, checkpoint: Path) -> None:
+    pulled = store.pull(str(checkpoint))
+    manifest = pulled.path / "edgeseek.json"
+    manifest.write_text(manifest.read_text().replace(pulled.name, "deepseek-r1-distill-qwen-1.5b"))
+    for name in ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "DEEPSEEK-R1-distill-qwen-1.5b"):
+        assert store.find(name).path == pulled.path
