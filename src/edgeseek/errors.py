@@ -4,6 +4,7 @@ EdgeseekError                      exit code 1
 ├── UsageError                     exit code 2: an option, a name or a prompt the user can correct
 │   ├── UnknownModelError          no such path, package or catalogue name
 │   ├── PromptTooLongError         more prompt tokens than the context holds
+│   ├── ContextTooLongError        a larger context than the model knows
 │   └── MissingExtraError          an optional dependency is not installed
 ├── CheckpointError                what the world ships cannot be read
 │   ├── CheckpointFormatError      truncated, wrong magic, offsets beyond the file, malformed header
@@ -51,6 +52,18 @@ class PromptTooLongError(UsageError):
         super().__init__(
             f"the prompt has {prompt_tokens} tokens and the context holds {context}; "
             f"shorten the prompt or load the model with a larger --context"
+        )
+
+
+class ContextTooLongError(UsageError):
+    """A context was asked for that the model does not know; carries both numbers, in tokens."""
+
+    def __init__(self, context: int, max_context: int) -> None:
+        self.context = context
+        self.max_context = max_context
+        super().__init__(
+            f"a context of {context} tokens was asked for and the model knows {max_context}; "
+            f"give {max_context} or fewer"
         )
 
 

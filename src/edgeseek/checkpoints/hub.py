@@ -94,7 +94,7 @@ class _Pull:
     def _list(self) -> dict[str, HubFile]:
         """Every file of the revision, by name; pins the revision to its commit."""
         api = self.hub.HfApi(endpoint=self.settings.hf_endpoint, token=self.settings.hf_token)
-        with self._translated("its list of files"):
+        with self._translated("the list of files"):
             try:
                 info = api.model_info(
                     self.source.repo,

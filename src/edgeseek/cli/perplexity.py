@@ -11,7 +11,7 @@ import typer
 from edgeseek.cli import options
 from edgeseek.cli.progress import Progress
 from edgeseek.cli.services import services_of
-from edgeseek.errors import UsageError
+from edgeseek.errors import ContextTooLongError, UsageError
 
 
 def perplexity(
@@ -34,16 +34,22 @@ def perplexity(
     """
     services = services_of(context)
     contents = _read(text)
-    with Progress(services.terminal) as progress:
-        llm = services.load(
-            model,
-            scheme=scheme,
-            context=window,
-            threads=threads,
-            settings=services.settings,
-            progress=progress,
-            report=progress.note,
-        )
+    try:
+        with Progress(services.terminal) as progress:
+            llm = services.load(
+                model,
+                scheme=scheme,
+                context=window,
+                threads=threads,
+                settings=services.settings,
+                progress=progress,
+                report=progress.note,
+            )
+    except ContextTooLongError as error:
+        most = error.max_context
+        raise UsageError(
+            f"a --window of {window} tokens is more than the {most} that the model knows; give {most} or less"
+        ) from error
     try:
         with Progress(services.terminal, counts_tokens=True) as progress:
             result = services.perplexity(llm, contents, window, progress=progress)

@@ -143,7 +143,9 @@ class _Session:
         self._llm, self._params, self._load_s = llm, params, load_s
         self._system = system
         self._raw = raw or llm.chat_template is None
-        if llm.chat_template is None and not raw:
+        if self._raw and system is not None:
+            raise UsageError(f"{llm.name} has no chat template, which --system needs; leave it out")
+        if self._raw and not raw:
             self._terminal.note("this model has no chat template; it continues the text as it is")
 
     def answer(self, text: str) -> None:

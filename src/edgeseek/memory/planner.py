@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeseek.architectures.spec import ModelConfig
-from edgeseek.errors import DoesNotFitError, UsageError
+from edgeseek.errors import ContextTooLongError, DoesNotFitError, UsageError
 from edgeseek.memory.limits import MemoryLimit, MemoryLimits
 
 #: Token positions in one KV block: the runtime's BLOCK_TOKENS, which may not be imported from here.
@@ -141,8 +141,8 @@ def plan(
     (default: one per slot, and STEP_SEQUENCES at least). `budget` caps the bytes; it takes no reserve,
     since whoever states it has chosen it.
 
-    Raises UsageError for a number that makes no sense, DoesNotFitError with the figures where the model
-    or the asked context does not fit.
+    Raises UsageError for a number that makes no sense, ContextTooLongError, and DoesNotFitError with the
+    figures where the model or the asked context does not fit.
     """
     _check_options(config, context, slots, budget)
     available, reserve, decided_by = _available(limits, budget)
@@ -185,10 +185,7 @@ def _check_options(config: ModelConfig, context: int | None, slots: int, budget:
     if context is not None and context < 1:
         raise UsageError(f"a context of {context} tokens was asked for; give 1 or more")
     if context is not None and context > config.max_context:
-        raise UsageError(
-            f"a context of {context} tokens was asked for and the model knows {config.max_context}; "
-            f"give {config.max_context} or fewer"
-        )
+        raise ContextTooLongError(context, config.max_context)
 
 
 def _available(limits: MemoryLimits, budget: int | None) -> tuple[int, int, str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from edgeseek.checkpoints.base import TextAssets
-from edgeseek.errors import TokenizerError
+from edgeseek.errors import ChatTemplateError, TokenizerError
 from edgeseek.tokenizer.from_folder import tokenizer_json_from_folder
 from edgeseek.tokenizer.from_gguf import tokenizer_json_from_gguf
 
@@ -27,27 +24,17 @@ def build_tokenizer_json(assets: TextAssets) -> bytes:
 
 
 def chat_template_of(assets: TextAssets) -> str | None:
-    """Source of the checkpoint's default chat template, None if it has none (a base model)."""
-    candidates = (
-        assets.chat_template,
-        assets.tokenizer_config.get("chat_template"),
-        assets.gguf_metadata.get("tokenizer.chat_template"),
-        assets.gguf_metadata.get("tokenizer.chat_template.default"),
-    )
-    for candidate in candidates:
-        template = _default_template(candidate)
-        if template:
-            return template
-    return None
+    """Source of the checkpoint's default chat template, None if it has none (a base model).
 
-
-def _default_template(value: Any) -> str | None:
-    """A template, or the one named "default" of a list of {name, template} or a dict by name."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Mapping):
-        return _default_template(value.get("default"))
-    if isinstance(value, (list, tuple)):
-        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, Mapping)}
-        return _default_template(named.get("default"))
-    return None
+    Raises ChatTemplateError where it is no valid Unicode.
+    """
+    template = assets.chat_template or assets.gguf_metadata.get("tokenizer.chat_template")
+    if not isinstance(template, str) or not template:
+        return None
+    try:
+        template.encode()
+    except UnicodeEncodeError as error:
+        raise ChatTemplateError(
+            f"the chat template has a lone surrogate at character {error.start}; fetch the file again"
+        ) from error
+    return template

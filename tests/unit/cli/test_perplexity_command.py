@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edgeseek.calibration import PerplexityResult
+from edgeseek.errors import ContextTooLongError
 from tests.unit.cli.fakes import Console
 
 
@@ -58,3 +59,17 @@ def test_a_text_that_cannot_be_read_is_named_before_the_model_is_loaded(
     assert found.code == 2
     assert "is not UTF-8 (byte 1)" in found.error_line
     assert console.llm.load_options == {}
+
+
+def test_a_window_larger_than_the_model_knows_is_named_as_such(console: Console, tmp_path: Path) -> None:
+    def refuse(_model: str, **options: Any) -> Any:
+        raise ContextTooLongError(options["context"], 2048)
+
+    console.changes["load"] = refuse
+    text = tmp_path / "text.txt"
+    text.write_text("x")
+    found = console.run("perplexity", "m", "--text", str(text), "--window", "4096")
+    assert found.code == 2
+    assert found.error_line == (
+        "edgeseek: a --window of 4096 tokens is more than the 2048 that the model knows; give 2048 or less"
+    )

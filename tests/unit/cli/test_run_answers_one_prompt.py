@@ -93,6 +93,13 @@ def test_a_model_without_a_template_continues_the_text_and_says_so(console: Cons
     assert "this model has no chat template; it continues the text as it is" in found.err
 
 
+def test_a_system_text_that_no_template_would_show_the_model_is_refused(console: Console) -> None:
+    console.llm.chat_template = None
+    found = console.run("run", "--prompt", "x", "--system", "be brief")
+    assert (found.code, found.out, console.llm.asked) == (2, "", [])
+    assert "fake-model has no chat template, which --system needs" in found.err
+
+
 def test_the_prompt_is_read_from_a_pipe_without_its_last_newline(console: Console) -> None:
     found = console.run("run", stdin="two\nlines\n")
     assert found.out == "Blue light scatters.\n"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from edgeseek.checkpoints.base import TextAssets
-from edgeseek.errors import TokenizerError
+from edgeseek.errors import ChatTemplateError, TokenizerError
 from edgeseek.tokenizer import (
     Tokenizer,
     build_tokenizer_json,
@@ -186,23 +186,16 @@ def test_without_named_tokens_the_generation_config_decides() -> None:
 @pytest.mark.parametrize(
     ("assets", "expected"),
     [
-        (TextAssets(chat_template="file", tokenizer_config={"chat_template": "config"}), "file"),
-        (TextAssets(tokenizer_config={"chat_template": "config"}), "config"),
-        (
-            TextAssets(
-                tokenizer_config={
-                    "chat_template": [
-                        {"name": "tool_use", "template": "tools"},
-                        {"name": "default", "template": "plain"},
-                    ]
-                }
-            ),
-            "plain",
-        ),
+        (TextAssets(chat_template="file"), "file"),
+        (TextAssets(), None),
         (TextAssets(gguf_metadata={"tokenizer.chat_template": "gguf"}), "gguf"),
         (TextAssets(gguf_metadata={"tokenizer.ggml.model": "gpt2"}), None),
-        (TextAssets(tokenizer_config={"chat_template": [{"name": "tool_use", "template": "t"}]}), None),
     ],
 )
 def test_the_default_chat_template_is_found(assets: TextAssets, expected: str | None) -> None:
     assert chat_template_of(assets) == expected
+
+
+def test_a_chat_template_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(ChatTemplateError, match="lone surrogate at character 1"):
+        chat_template_of(TextAssets(chat_template="x\ud800"))
