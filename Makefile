@@ -2,7 +2,7 @@
 # the rest (cmake, ninja, linters) comes from the package index into $(VENV).
 PYTHON ?= python3
 VENV ?= .venv
-PROMPT ?= Explain in two sentences why the sky is blue.
+PROMPT ?= Give me three tips for sleeping better.
 PYTEST_ARGS ?=
 
 BIN := $(VENV)/bin

@@ -31,7 +31,8 @@ def show(
 ) -> None:
     """Show a pulled model: config, tensors by scheme, digests.
 
-    MODEL is a name from `edgeseek list`, or the path of a package or of the checkpoint it was made from.
+    MODEL is a name from `edgeseek list`, the hub name it was pulled by, or the path of a package or of the
+    checkpoint it was made from.
     With --verify, damage ends the command with exit code 1.
     """
     services = services_of(context)
