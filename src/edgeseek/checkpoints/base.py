@@ -35,7 +35,9 @@ class LazyTensor(Protocol):
     """A named tensor that is read in tiles of rows from a mapping, never whole."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name it is stored under."""
+        ...
 
     @property
     def dtype(self) -> str:
@@ -56,10 +58,14 @@ class Checkpoint(Protocol):
     """An opened checkpoint. Close it (or use `with`) to drop its mappings."""
 
     @property
-    def kind(self) -> CheckpointKind: ...
+    def kind(self) -> CheckpointKind:
+        """What it was opened from."""
+        ...
 
     @property
-    def path(self) -> Path: ...
+    def path(self) -> Path:
+        """The folder or file."""
+        ...
 
     @property
     def raw_config(self) -> Mapping[str, Any]:
@@ -67,16 +73,22 @@ class Checkpoint(Protocol):
         ...
 
     @property
-    def tensors(self) -> Mapping[str, LazyTensor]: ...
+    def tensors(self) -> Mapping[str, LazyTensor]:
+        """All tensors by the names they are stored under."""
+        ...
 
     @property
-    def text_assets(self) -> TextAssets: ...
+    def text_assets(self) -> TextAssets:
+        """What the tokenizer is built from."""
+        ...
 
     def digest(self) -> str:
         """sha256 hex over the file names, sizes and contents that make up the checkpoint."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Drop the mappings; arrays that were handed out stay valid."""
+        ...
 
     def __enter__(self) -> Checkpoint: ...
 

@@ -33,7 +33,9 @@ class DownloadSettings(Protocol):
         ...
 
     @property
-    def hf_token(self) -> str | None: ...
+    def hf_token(self) -> str | None:
+        """Access token for gated or private repositories."""
+        ...
 
 
 def no_progress(done: int, total: int | None) -> None:

@@ -47,14 +47,17 @@ class Terminal:
 
     @property
     def stdin_is_terminal(self) -> bool:
+        """Whether a person may type."""
         return self._stdin.isatty()
 
     @property
     def stdout_is_terminal(self) -> bool:
+        """Whether answers go to a screen."""
         return self._stdout.isatty()
 
     @property
     def stderr_is_terminal(self) -> bool:
+        """Whether notes and bars go to a screen."""
         return self._stderr.isatty()
 
     def write(self, text: str) -> None:

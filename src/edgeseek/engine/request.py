@@ -33,6 +33,7 @@ class Request:
     outbox: queue.SimpleQueue[Chunk | BaseException] = field(default_factory=queue.SimpleQueue)
 
     def token_drawn(self, now: float) -> None:
+        """Note the time of one more token."""
         if self.first_token_at is None:
             self.first_token_at = now
         self.last_token_at = now
@@ -100,6 +101,7 @@ class Generation(Iterator[Chunk]):
 
     @property
     def prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
         return self._request.sequence.prompt_tokens
 
     @property

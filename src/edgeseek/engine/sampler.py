@@ -32,6 +32,7 @@ class TokenTally:
             self.add(token)
 
     def add(self, token: int) -> None:
+        """Count one more occurrence."""
         slot = self._slots.setdefault(token, len(self._slots))
         if slot == len(self._ids):
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])

@@ -76,14 +76,17 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
+        """Whether any sequence waits or runs."""
         return bool(self._waiting or self._running)
 
     @property
     def running(self) -> Items[Sequence]:
+        """Those that have KV blocks, oldest first."""
         return tuple(self._running)
 
     @property
     def waiting(self) -> Items[Sequence]:
+        """Those without KV blocks, next in line first."""
         return tuple(self._waiting)
 
     def add(self, sequence: Sequence) -> None:

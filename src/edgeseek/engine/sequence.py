@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from edgeseek.engine.sampler import SamplingState
@@ -33,11 +32,8 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     @property
-    def output(self) -> Items[int]:
-        return self.tokens[self.prompt_tokens :]
-
-    @property
     def output_tokens(self) -> int:
+        """How many tokens were drawn."""
         return len(self.tokens) - self.prompt_tokens
 
     def append(self, token: int) -> None:

@@ -44,6 +44,7 @@ class Container:
 
     @property
     def file_bytes(self) -> int:
+        """Size of the whole file."""
         return len(self.header) + (self.extents[-1].end if self.extents else 0)
 
 

@@ -25,13 +25,17 @@ class WritableFile(Protocol):
         """Return once the contents would survive a power cut."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give the file back; a second call does nothing."""
+        ...
 
 
 class Files(Protocol):
     """Each method raises OSError as the operating system does."""
 
-    def exists(self, path: Path) -> bool: ...
+    def exists(self, path: Path) -> bool:
+        """Whether anything has that name, a dangling link included."""
+        ...
 
     def names(self, folder: Path) -> list[str]:
         """Names in `folder`, sorted."""
@@ -53,9 +57,13 @@ class Files(Protocol):
         """Return once the names in `path` would survive a power cut."""
         ...
 
-    def rename(self, source: Path, target: Path) -> None: ...
+    def rename(self, source: Path, target: Path) -> None:
+        """Move a folder to a name that is free, atomically."""
+        ...
 
-    def remove_tree(self, path: Path) -> None: ...
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder and what is in it."""
+        ...
 
     def lock_folder(self, path: Path) -> Callable[[], None] | None:
         """Lock a folder until the returned function is called or the process ends; None if it is locked."""

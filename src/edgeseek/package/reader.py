@@ -63,6 +63,7 @@ class Package:
 
     @property
     def config(self) -> ModelConfig:
+        """The model's hyper-parameters."""
         return self.manifest.config
 
     @property

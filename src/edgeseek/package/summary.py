@@ -25,6 +25,7 @@ class TensorOutcome:
 
     @property
     def error(self) -> float:
+        """Relative RMS error, 0 where exact."""
         return self.sums.relative_rms
 
 

@@ -47,6 +47,7 @@ class Blocks:
 
     @property
     def rows(self) -> int:
+        """Rows of the matrix, those that pad a tile included where they were unpacked."""
         return int(next(iter(self.scales.values())).shape[2])
 
     @property

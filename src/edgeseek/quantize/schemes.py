@@ -16,7 +16,6 @@ from edgeseek.errors import UsageError
 Scheme = Literal["f32", "f16", "q8", "q4", "q4z", "q5", "q5z", "q4k", "q5k", "q6k"]
 Layout = Literal["tiles", "rows", "flat"]
 
-SCHEME_NAMES: tuple[Scheme, ...] = get_args(Scheme)
 LAYOUT_NAMES: tuple[Layout, ...] = get_args(Layout)
 
 #: Schemes that plain rounding can produce from floats, best first: what `--scheme` accepts.

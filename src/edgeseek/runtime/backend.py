@@ -89,10 +89,14 @@ class Backend(Protocol):
     """Executes a model and owns its KV cache. Not thread-safe: one engine thread calls it."""
 
     @property
-    def config(self) -> ModelConfig: ...
+    def config(self) -> ModelConfig:
+        """Hyper-parameters of the model it runs."""
+        ...
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What the engine may ask of it."""
+        ...
 
     @property
     def num_blocks(self) -> int:
@@ -115,4 +119,6 @@ class Backend(Protocol):
         """Monotonic counters (steps, tokens, nanoseconds by phase) for timings and metrics."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free what it holds; nothing may be called afterwards."""
+        ...

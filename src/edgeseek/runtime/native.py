@@ -63,14 +63,17 @@ class NativeBackend:
 
     @property
     def config(self) -> ModelConfig:
+        """See `Backend.config`."""
         return self._config
 
     @property
     def capabilities(self) -> Capabilities:
+        """See `Backend.capabilities`."""
         return Capabilities(paged=True, mixed_batches=True, prefix_sharing=True, rollback=True)
 
     @property
     def num_blocks(self) -> int:
+        """See `Backend.num_blocks`."""
         return self._pool.blocks
 
     @property
