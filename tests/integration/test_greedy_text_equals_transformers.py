@@ -48,7 +48,9 @@ def test_prompts_encode_as_in_transformers(model: Any) -> None:
         assert llm.tokenizer.encode(reference["prompt"], special=False) == reference["prompt_ids"]
 
 
-def test_greedy_continuations_equal_until_the_reference_is_undecided(model: Any) -> None:
+def test_greedy_continuations_equal_until_the_reference_is_undecided(
+    model: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     llm, references = model
     params = SamplingParams(temperature=0.0, max_tokens=COMPARED, ignore_eos=True)
     generations = [llm.generate(reference["prompt_ids"], params) for reference in references]
@@ -59,7 +61,6 @@ def test_greedy_continuations_equal_until_the_reference_is_undecided(model: Any)
         first = next((i for i, (a, b) in enumerate(zip(ids, wanted, strict=True)) if a != b), None)
         if first is not None:
             gap = reference["gaps"][first]
-            print(
-                f"{reference['prompt']!r} differs first at token {first}, where the reference's gap is {gap}"
-            )
+            with capsys.disabled():
+                print(f"\n{reference['prompt']!r}: token {first} differs, the reference's gap is {gap}")
             assert gap <= UNDECIDED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("edgeseek._core")
-
+from edgeseek import _core
 from edgeseek.engine import SamplingParams
 from edgeseek.errors import (
     ChatTemplateError,
@@ -24,7 +24,8 @@ from edgeseek.errors import (
     UsageError,
 )
 from edgeseek.llm import LLM
-from edgeseek.settings import Settings
+from edgeseek.runtime.native import NativeBackend
+from edgeseek.settings import ISA_NAMES, Settings
 from tests.make_models.tiny import CASES, write
 
 PARAMS = SamplingParams(max_tokens=24, ignore_eos=True)
@@ -82,6 +83,32 @@ def test_eight_together_equal_each_alone_on_the_core(llm: LLM) -> None:
     got = [generation.join().token_ids for generation in together]
     assert got == [llm.complete(prompt, sampled).token_ids for prompt in prompts]
     assert len(set(got)) == 8
+
+
+@pytest.mark.parametrize("isa", _core.supported_isas())
+@pytest.mark.parametrize("threads", [1, 2 * (os.cpu_count() or 1) + 1])
+def test_every_instruction_set_and_number_of_threads_that_is_forced_gives_the_same_answer(
+    llm: LLM, settings: Settings, checkpoint: Path, isa: str, threads: int
+) -> None:
+    environ = {
+        "EDGESEEK_HOME": str(settings.cache_dir),
+        "EDGESEEK_ISA": isa,
+        "EDGESEEK_THREADS": str(threads),
+    }
+    detailed = PARAMS.with_changes(logprobs=3)
+    with LLM.load(checkpoint, settings=Settings.from_environment(environ)) as forced:
+        assert isinstance(forced.backend, NativeBackend)
+        assert (forced.backend.isa, forced.backend.threads) == (isa, threads)
+        got, wanted = (each.complete("the model is", detailed) for each in (forced, llm))
+    assert (got.token_ids, got.logprobs) == (wanted.token_ids, wanted.logprobs)
+
+
+def test_an_instruction_set_that_the_machine_lacks_is_refused_with_those_it_has(
+    settings: Settings, checkpoint: Path
+) -> None:
+    missing = next(name for name in ISA_NAMES if name not in _core.supported_isas())
+    with pytest.raises(UsageError, match=f"instruction set '{missing}' is not available .* have .*scalar"):
+        LLM.load(checkpoint, settings=settings.with_changes(isa=missing))
 
 
 def test_the_next_turn_reuses_the_conversation_with_identical_logprobs(

@@ -87,6 +87,11 @@ class NativeBackend:
         return self._runner.isa
 
     @property
+    def threads(self) -> int:
+        """Compute threads in use."""
+        return self._threads.size
+
+    @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads."""
         return self._model.bytes_per_token

@@ -22,29 +22,17 @@ from tests.unit.package.tiny_checkpoints import make_package
 REPOSITORY = Path(__file__).parents[3]
 pytestmark = pytest.mark.real_model
 
-#: Converts argv[1] to argv[2] and prints the most anonymous memory it held, in KiB, looking every 5 ms.
+#: Imports argv[1] into the store argv[2] and prints the peak of its resident memory, in KiB.
 CHILD = """
-import sys, threading
+import sys
 from pathlib import Path
-from edgeseek.checkpoints import open_checkpoint
-from edgeseek.package import convert
+from edgeseek.memory.limits import peak_rss
+from edgeseek.settings import Settings
+from edgeseek.store import Store
 
-peak, done = 0, threading.Event()
-
-def watch():
-    global peak
-    while not done.wait(0.005):
-        lines = Path("/proc/self/status").read_text().splitlines()
-        peak = max(peak, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon")))
-
-watcher = threading.Thread(target=watch)
-watcher.start()
-with open_checkpoint(Path(sys.argv[1])) as checkpoint:
-    convert(checkpoint, Path(sys.argv[2]), name="m", tokenizer_json=b"{}",
-            chat_template=None, generation_config={})
-done.set()
-watcher.join()
-print(peak)
+settings = Settings(cache_dir=Path(sys.argv[2]))
+Store(settings).pull(sys.argv[1])
+print(peak_rss(settings) // 1024)
 """
 
 
@@ -86,7 +74,7 @@ def test_values_of_the_file_are_in_the_package(name, every, test_model, tmp_path
 def test_an_import_stays_under_256_mib(test_model, tmp_path):
     path = test_model("Qwen2.5-Coder-0.5B-Instruct.gguf")
     child = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path), str(tmp_path / "p")],
+        [sys.executable, "-c", CHILD, str(path), str(tmp_path / "home")],
         capture_output=True,
         text=True,
         env={
