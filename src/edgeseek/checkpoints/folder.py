@@ -43,12 +43,13 @@ class FolderCheckpoint:
     """An opened folder; see `checkpoints.base.Checkpoint` for the members.
 
     Raises CheckpointFormatError naming the missing or damaged file, UnsupportedCheckpointError for a
-    folder whose weights are not safetensors.
+    folder whose weights are not safetensors. Without `weights` only the other files are looked at, and
+    `tensors` is empty.
     """
 
     kind: CheckpointKind = "huggingface"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, weights: bool = True) -> None:
         self.path = path
         if not (path / CONFIG).is_file():
             raise CheckpointFormatError(
@@ -57,7 +58,9 @@ class FolderCheckpoint:
         self.raw_config: Mapping[str, Any] = MappingProxyType(read_json_object(path / CONFIG))
         self._shards: list[SafetensorsFile] = []
         try:
-            self.tensors: Mapping[str, MappedTensor] = MappingProxyType(self._open_weights())
+            self.tensors: Mapping[str, MappedTensor] = MappingProxyType(
+                self._open_weights() if weights else {}
+            )
         except BaseException:
             self.close()
             raise

@@ -8,13 +8,14 @@ the check of every file against the digest in the repository's listing.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from edgeseek.checkpoints.base import Checkpoint
 from edgeseek.checkpoints.catalogue import HubSource
-from edgeseek.checkpoints.folder import INDEX, shard_names
+from edgeseek.checkpoints.folder import CONFIG, INDEX, FolderCheckpoint, shard_names
 from edgeseek.checkpoints.hub_files import HubFile, Selection, select
 from edgeseek.checkpoints.json_files import read_json_object
 from edgeseek.checkpoints.partial import PartialFile, is_complete
@@ -40,15 +41,21 @@ _IDLE_ATTEMPTS = 2
 
 
 def fetch_from_hub(
-    source: HubSource, into: Path, *, settings: DownloadSettings, progress: Progress = no_progress
+    source: HubSource,
+    into: Path,
+    *,
+    settings: DownloadSettings,
+    progress: Progress = no_progress,
+    accept: Callable[[Checkpoint], None] | None = None,
 ) -> Path:
     """Download `source` into the folder `into`; returns the GGUF, or `into` for a Hugging Face folder.
 
     The caller holds the folder's lock. What an earlier run left is gone on with, files that are complete
-    are kept. Raises MissingExtraError, UnknownModelError (no such repository, revision or file),
+    are kept. `accept` is given the folder when config.json is there and the weights are not. Raises
+    MissingExtraError, UnknownModelError (no such repository, revision or file),
     UnsupportedCheckpointError, CheckpointFormatError, DownloadError or StorageError.
     """
-    return _Pull(source, into, settings, progress).run()
+    return _Pull(source, into, settings, progress).run(accept)
 
 
 class _Pull:
@@ -71,10 +78,13 @@ class _Pull:
         except ImportError as error:
             raise MissingExtraError("huggingface_hub", "hub", f"pulling {source.repo}") from error
 
-    def run(self) -> Path:
+    def run(self, accept: Callable[[Checkpoint], None] | None) -> Path:
         listing = self._list()
         selection = select(self.source, list(listing.values()))
         files = list(selection.files)
+        if selection.gguf is None and accept is not None:
+            self._fetch_all([listing[CONFIG]])
+            accept(FolderCheckpoint(self.into, weights=False))
         if selection.sharded:
             # The shards, and so the total, are known only when the index is.
             self._fetch_all(files)

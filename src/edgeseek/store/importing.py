@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from edgeseek.checkpoints import fetch, open_checkpoint
+from edgeseek.architectures import parse_config
+from edgeseek.checkpoints import Checkpoint, fetch, open_checkpoint
 from edgeseek.package import convert
 from edgeseek.package.files import Files
 from edgeseek.quantize.schemes import Scheme
@@ -40,13 +41,20 @@ def import_source(
     def downloaded(done: int, total: int | None) -> None:
         report(f"downloading {source.name}", done, total)
 
-    checkpoint = fetch(source.origin, downloads, settings=settings, progress=downloaded)
+    checkpoint = fetch(
+        source.origin, downloads, settings=settings, progress=downloaded, accept=_refuse_what_cannot_run
+    )
     if keep_source:
         (downloads / _KEPT).touch()
     summary = _convert(source, checkpoint, target, scheme, settings, files, report)
     if not (downloads / _KEPT).exists():
         shutil.rmtree(downloads, ignore_errors=True)
     return summary
+
+
+def _refuse_what_cannot_run(checkpoint: Checkpoint) -> None:
+    """Raise for an architecture or a key of the config that we do not know, before gigabytes arrive."""
+    parse_config(checkpoint)
 
 
 def _convert(

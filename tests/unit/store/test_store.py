@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import threading
@@ -16,7 +17,7 @@ from edgeseek.settings import Settings
 from edgeseek.store import Store
 from tests.make_models.tiny import CASES, write
 from tests.unit.checkpoints.fake_hub import FakeHub
-from tests.unit.checkpoints.local_http import serve
+from tests.unit.checkpoints.local_http import Server, serve
 
 MODEL = CASES["llama-tied"]
 
@@ -37,15 +38,15 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeHub, str]]:
-    """A hub that holds the tiny model under any name, and its address."""
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[FakeHub, Server]]:
+    """A hub that holds the tiny model under any name, and its server."""
     pytest.importorskip("huggingface_hub")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     folder = write(MODEL, tmp_path / "remote")
     hub = FakeHub({file.name: file.read_bytes() for file in folder.iterdir()})
     with serve(hub.answer) as server:
-        yield hub, server.url
+        yield hub, server
 
 
 def visible(settings: Settings) -> list[str]:
@@ -209,10 +210,10 @@ def test_a_store_that_cannot_be_made_says_so(tmp_path: Path, checkpoint: Path) -
 
 @pytest.mark.parametrize("keep_source", [False, True])
 def test_a_download_is_deleted_after_its_conversion_unless_kept(
-    settings: Settings, keep_source: bool, hub: tuple[FakeHub, str]
+    settings: Settings, keep_source: bool, hub: tuple[FakeHub, Server]
 ) -> None:
     stages: list[str] = []
-    store = Store(settings.with_changes(hf_endpoint=hub[1]))
+    store = Store(settings.with_changes(hf_endpoint=hub[1].url))
     pulled = store.pull("org/model", keep_source=keep_source, progress=lambda stage, *_: stages.append(stage))
     assert pulled.name == "org/model"
     assert list(dict.fromkeys(stages)) == ["downloading org/model", "converting org/model"]
@@ -225,19 +226,19 @@ def test_a_download_is_deleted_after_its_conversion_unless_kept(
 
 
 def test_a_download_that_was_to_be_kept_stays_when_another_scheme_is_imported(
-    settings: Settings, hub: tuple[FakeHub, str]
+    settings: Settings, hub: tuple[FakeHub, Server]
 ) -> None:
-    store = Store(settings.with_changes(hf_endpoint=hub[1]))
+    store = Store(settings.with_changes(hf_endpoint=hub[1].url))
     store.pull("org/model", keep_source=True)
     store.pull("org/model", scheme="f16")
     assert any(settings.downloads_dir.rglob("model.safetensors"))
 
 
 def test_two_schemes_of_one_source_are_imported_one_after_the_other(
-    settings: Settings, hub: tuple[FakeHub, str]
+    settings: Settings, hub: tuple[FakeHub, Server]
 ) -> None:
     """The first deletes the download that both share; the second must not be reading it then."""
-    store = Store(settings.with_changes(hf_endpoint=hub[1]))
+    store = Store(settings.with_changes(hf_endpoint=hub[1].url))
     converting, go_on = threading.Event(), threading.Event()
     heard: list[str] = []
 
@@ -270,3 +271,18 @@ def test_a_hub_name_leads_to_the_package_of_its_short_name(store: Store, checkpo
     manifest.write_text(manifest.read_text().replace(pulled.name, "deepseek-r1-distill-qwen-1.5b"))
     for name in ("deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "DEEPSEEK-R1-distill-qwen-1.5b"):
         assert store.find(name).path == pulled.path
+
+
+def test_a_model_that_cannot_run_is_refused_before_its_weights_arrive(
+    settings: Settings, hub: tuple[FakeHub, Server]
+) -> None:
+    files, server = hub
+    config = json.loads(files.files["config.json"])
+    files.files["config.json"] = json.dumps(
+        {**config, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}
+    ).encode()
+    store = Store(settings.with_changes(hf_endpoint=server.url))
+    with pytest.raises(UnsupportedCheckpointError, match="unknown RoPE scaling 'llama3'"):
+        store.pull("org/model")
+    asked = [request.path.rpartition("/")[2] for request in server.requests if "/resolve/" in request.path]
+    assert set(asked) == {"config.json"}
