@@ -21,11 +21,12 @@ from edgeseek.errors import (
     PackageFormatError,
     StorageError,
     UnknownModelError,
+    UsageError,
 )
 from edgeseek.package import Package, is_package, open_package
 from edgeseek.package.files import Files, OsFiles, make_folders
 from edgeseek.package.manifest import MANIFEST_NAME
-from edgeseek.quantize.schemes import parse_rounding_scheme
+from edgeseek.quantize.schemes import Scheme, parse_rounding_scheme
 from edgeseek.settings import Settings
 from edgeseek.store import folders
 from edgeseek.store.sources import Source, is_outdated, lock_name, source_of
@@ -127,7 +128,8 @@ class Store:
 
         `scheme` is one of f32, f16, q8, q4; None keeps what the checkpoint has. A download is deleted
         after its conversion unless `keep_source`; `force` imports again. Raises UnknownModelError,
-        UsageError for an unknown scheme or a path that is a package already, and what fetching, reading
+        UsageError for an unknown scheme, a path that is a package already or the name of a package that was
+        imported from a path and has to be imported again, and what fetching, reading
         and converting raise.
         """
         wanted = None if scheme is None else parse_rounding_scheme(scheme)
@@ -135,7 +137,7 @@ class Store:
             stored = self._stored(model)
             if stored is not None:
                 return _as_pulled(stored)
-        source = source_of(model, wanted)
+        source = self._source(model, wanted)
         target = self._root / source.folder
         with self._locked(source.folder, progress or _no_progress):
             folders.settle(target, self._files)
@@ -156,6 +158,17 @@ class Store:
         if present is not None:
             return _as_pulled(present)
         return Pulled(source.name, target, _size(target), summary)
+
+    def _source(self, model: str, scheme: Scheme | None) -> Source:
+        try:
+            return source_of(model, scheme)
+        except UnknownModelError:
+            if all(stored.name.lower() != model.lower() for stored in self._all()):
+                raise
+            raise UsageError(
+                f"{model} was imported from a path, which its package does not keep; give the path of the "
+                "checkpoint to import it again or at another scheme"
+            ) from None
 
     def _stored(self, name: str) -> StoredModel | None:
         """The usable package of that name; the catalogue's folder is looked at before all others."""

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,15 +181,20 @@ def test_a_damaged_package_is_listed_with_its_problem_and_can_be_removed(
     assert visible(settings) == []
 
 
-@pytest.mark.parametrize("by_name", [False, True])
-def test_pulling_a_damaged_package_imports_it_again(store: Store, checkpoint: Path, by_name: bool) -> None:
+@pytest.mark.parametrize("options", [{"scheme": "q4"}, {"force": True}])
+def test_the_name_of_what_was_imported_from_a_path_is_not_enough_to_import_it_again(
+    store: Store, checkpoint: Path, options: dict[str, Any]
+) -> None:
+    pulled = store.pull(str(checkpoint))
+    with pytest.raises(UsageError, match="was imported from a path, which its package does not keep"):
+        store.pull(pulled.name, **options)
+
+
+def test_pulling_a_damaged_package_imports_it_again(store: Store, checkpoint: Path) -> None:
     pulled = store.pull(str(checkpoint))
     (pulled.path / "model.safetensors").write_text("{")
-    if by_name:
-        # Nothing says where it came from, so the name alone cannot bring it back.
-        with pytest.raises(UnknownModelError):
-            store.pull(pulled.name)
-        return
+    with pytest.raises(UsageError, match="give the path of the checkpoint"):
+        store.pull(pulled.name)
     again = store.pull(str(checkpoint))
     assert again.summary is not None
     assert again.path == pulled.path
