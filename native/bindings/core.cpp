@@ -233,6 +233,10 @@ NB_MODULE(_core, m) {
             "vocab"_a, "rms_eps"_a, "tied_embeddings"_a, "inverse_frequencies"_a, "windows"_a, "tensors"_a,
             "Tensors are (name, scheme, layout, rows, columns, bytes). Raises ValueError naming what does "
             "not fit.")
+        .def(
+            "populate", [](const BoundModel& b) { b.model->populate(); },
+            nb::call_guard<nb::gil_scoped_release>(),
+            "Maps the weights' pages, in the order in which a step reads them. Releases the GIL.")
         .def_prop_ro(
             "bytes_per_token", [](const BoundModel& b) { return b.model->bytes_per_token(); },
             "Bytes of weights that decoding one token reads.");

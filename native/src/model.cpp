@@ -1,5 +1,8 @@
 #include "edgeseek/model.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cmath>
 #include <map>
 #include <stdexcept>
@@ -156,6 +159,29 @@ size_t Model::bytes_per_token() const {
         for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) total += w->weight.bytes();
     }
     return total;
+}
+
+namespace {
+
+#ifndef MADV_POPULATE_READ  // Linux 5.14
+#define MADV_POPULATE_READ 22
+#endif
+
+void populate_matrix(const Matrix& matrix) {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(matrix.data) / page * page;
+    const uintptr_t end = reinterpret_cast<uintptr_t>(matrix.data) + matrix.bytes();
+    void* address = reinterpret_cast<void*>(begin);
+    if (madvise(address, end - begin, MADV_POPULATE_READ) != 0) madvise(address, end - begin, MADV_WILLNEED);
+}
+
+}  // namespace
+
+void Model::populate() const {
+    for (const Layer& l : layers_) {
+        for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) populate_matrix(w->weight);
+    }
+    populate_matrix(head_.weight);
 }
 
 }  // namespace edgeseek

@@ -18,10 +18,11 @@ namespace kernel_testing {
 
 using edgeseek::Kernels;
 
-/// Every table but the scalar one that can run here. Built with EDGESEEK_SIMDE, those are the emulated ones.
+/// Every table but the scalar one that can run here. EDGESEEK_TEST_EVERY_X86_TABLE is for builds
+/// that are emulated and so need not ask the processor.
 inline std::vector<const Kernels*> vector_tables() {
     std::vector<const Kernels*> found;
-#if defined(EDGESEEK_SIMDE)
+#if defined(EDGESEEK_TEST_EVERY_X86_TABLE)
     found = {edgeseek::avx512_kernels(), edgeseek::avxvnni_kernels()};
 #else
     for (const std::string& name : edgeseek::supported_isas()) {

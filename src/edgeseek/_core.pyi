@@ -46,6 +46,11 @@ class Model:
         Tensors are (name, scheme, layout, rows, columns, bytes). Raises ValueError naming what does not fit.
         """
 
+    def populate(self) -> None:
+        """
+        Maps the weights' pages, in the order in which a step reads them. Releases the GIL.
+        """
+
     @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads."""

@@ -63,6 +63,9 @@ class Model {
     const float* final_norm() const { return final_norm_; }
     /// Bytes of weights read for one token, the head included and one embedding row.
     size_t bytes_per_token() const;
+    /// Maps the pages of all matrices that every token reads, so that the first step takes no page faults;
+    /// reads them from disk in order where they are not cached. Failures are ignored: it is only about time.
+    void populate() const;
 
   private:
     ModelShape shape_;

@@ -6,6 +6,7 @@ Owns the mapping of package tensors to the core and the KV pool. Knows nothing o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Thread
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,8 @@ class NativeBackend:
                 needed=needed,
                 available=0,
             ) from error
+        # The first step would take a page fault for every 64 KiB of weights; a thread takes them meanwhile.
+        Thread(target=self._model.populate, name="edgeseek-populate", daemon=True).start()
 
     @property
     def config(self) -> ModelConfig:
