@@ -133,6 +133,7 @@ class Store:
         and converting raise.
         """
         wanted = None if scheme is None else parse_rounding_scheme(scheme)
+        self._settle_all()
         if not force and wanted is None and local_path(model) is None:
             stored = self._stored(model)
             if stored is not None:

@@ -63,6 +63,7 @@ def test_whenever_a_replacement_is_cut_off_there_is_one_whole_package(
     for count in range(replaced.first, len(replaced.operations) + 1):
         root = tmp_path / str(count)
         store = replaced.store_after(count, root, names_survive=names_survive)
+        assert store.pull(replaced.name).summary is None
         (model,) = store.models()
         assert (model.name, model.problem) == (replaced.name, None), count
         verify_package(model.path)
