@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from edgeseek.architectures.fields import MAX_LAYERS, Fields
-from edgeseek.architectures.spec import ModelConfig, Role, Rope, TensorRule
+from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
+from edgeseek.architectures.rope import gguf_rope, huggingface_rope
+from edgeseek.architectures.spec import ModelConfig, Role, TensorRule
 from edgeseek.checkpoints.base import Checkpoint, CheckpointKind
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
 
@@ -89,11 +90,9 @@ def huggingface_config(
     fields: Fields,
     *,
     architecture: str,
-    rope: Rope,
     sliding_windows: tuple[int, ...],
-    default_rms_eps: float = 1e-6,
 ) -> ModelConfig:
-    """ModelConfig from a config.json with Llama's key names."""
+    """ModelConfig from a config.json with Llama's key names, which are in `fields`."""
     act = fields.text("hidden_act", "silu")
     if act != "silu":
         raise UnsupportedCheckpointError(
@@ -121,8 +120,8 @@ def huggingface_config(
         num_kv_heads=fields.count("num_key_value_heads", heads),
         head_dim=fields.count("head_dim", max(1, hidden // heads)),
         max_context=fields.count("max_position_embeddings"),
-        rms_eps=fields.number("rms_norm_eps", default_rms_eps),
-        rope=rope,
+        rms_eps=fields.number("rms_norm_eps", 1e-6),
+        rope=huggingface_rope(fields),
         tied_embeddings=fields.flag("tie_word_embeddings", False),
         sliding_windows=sliding_windows,
         bos_token_id=bos[0] if bos else None,
@@ -131,16 +130,11 @@ def huggingface_config(
     return checked(config, fields.origin)
 
 
-def gguf_config(
-    checkpoint: Checkpoint,
-    fields: Fields,
-    *,
-    architecture: str,
-    rope: Rope,
-    head_dim: int,
-    sliding_windows: tuple[int, ...],
-) -> ModelConfig:
-    """ModelConfig from GGUF metadata; the vocabulary's size is the embedding table's."""
+def gguf_config(checkpoint: Checkpoint, architecture: str) -> ModelConfig:
+    """ModelConfig from the GGUF metadata under `architecture`; the vocabulary's size is the embedding's."""
+    fields = config_fields(checkpoint, f"{architecture}.")
+    head_dim = _gguf_head_dim(fields)
+    rope = gguf_rope(fields, checkpoint.tensors, head_dim)
     refuse_unknown_gguf_maths(fields)
     heads = fields.count("attention.head_count")
     embedding = checkpoint.tensors.get("token_embd.weight")
@@ -164,14 +158,14 @@ def gguf_config(
         rms_eps=fields.number("attention.layer_norm_rms_epsilon"),
         rope=rope,
         tied_embeddings="output.weight" not in checkpoint.tensors,
-        sliding_windows=sliding_windows,
+        sliding_windows=_gguf_sliding_windows(fields),
         bos_token_id=bos[0] if bos else None,
         eos_token_ids=_unique(tuple(token for ids in ends for token in ids)),
     )
     return checked(config, fields.origin)
 
 
-def gguf_head_dim(fields: Fields) -> int:
+def _gguf_head_dim(fields: Fields) -> int:
     """Dimensions of a head: `attention.key_length`, else hidden size by heads; values must be as wide."""
     derived = max(1, fields.count("embedding_length") // fields.count("attention.head_count"))
     keys = fields.count("attention.key_length", derived)
@@ -183,7 +177,7 @@ def gguf_head_dim(fields: Fields) -> int:
     return keys
 
 
-def gguf_sliding_windows(fields: Fields) -> tuple[int, ...]:
+def _gguf_sliding_windows(fields: Fields) -> tuple[int, ...]:
     """One span for all layers where the metadata names one."""
     window = fields.get("attention.sliding_window")
     if window is None or window == 0:

@@ -14,14 +14,11 @@ from edgeseek.architectures.decoder import (
     decoder_rules,
     decoder_shapes,
     gguf_config,
-    gguf_head_dim,
-    gguf_sliding_windows,
     huggingface_config,
     permuted,
 )
 from edgeseek.architectures.family import Family
 from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
-from edgeseek.architectures.rope import gguf_rope, huggingface_rope
 from edgeseek.architectures.spec import ModelConfig, TensorRule
 from edgeseek.checkpoints.base import Checkpoint
 
@@ -31,22 +28,12 @@ _ANY_BIAS = Biases(optional=frozenset(LINEARS))
 def parse_config(checkpoint: Checkpoint) -> ModelConfig:
     """ModelConfig of a Llama or Mistral checkpoint of either kind."""
     if checkpoint.kind == "gguf":
-        fields = config_fields(checkpoint, "llama.")
-        head_dim = gguf_head_dim(fields)
-        return gguf_config(
-            checkpoint,
-            fields,
-            architecture="llama",
-            rope=gguf_rope(fields, checkpoint.tensors, head_dim),
-            head_dim=head_dim,
-            sliding_windows=gguf_sliding_windows(fields),
-        )
+        return gguf_config(checkpoint, "llama")
     fields = config_fields(checkpoint)
     return huggingface_config(
         checkpoint,
         fields,
         architecture="llama",
-        rope=huggingface_rope(fields),
         sliding_windows=_mistral_windows(fields)
         if "MistralForCausalLM" in (fields.get("architectures") or ())
         else (),

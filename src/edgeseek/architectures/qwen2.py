@@ -12,13 +12,10 @@ from edgeseek.architectures.decoder import (
     decoder_rules,
     decoder_shapes,
     gguf_config,
-    gguf_head_dim,
-    gguf_sliding_windows,
     huggingface_config,
 )
 from edgeseek.architectures.family import Family
 from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
-from edgeseek.architectures.rope import gguf_rope, huggingface_rope
 from edgeseek.architectures.spec import ModelConfig, TensorRule
 from edgeseek.checkpoints.base import Checkpoint
 from edgeseek.errors import CheckpointFormatError, UnsupportedCheckpointError
@@ -30,22 +27,12 @@ _SPANS = {"full_attention": False, "sliding_attention": True}
 def parse_config(checkpoint: Checkpoint) -> ModelConfig:
     """ModelConfig of a Qwen2 checkpoint of either kind."""
     if checkpoint.kind == "gguf":
-        fields = config_fields(checkpoint, "qwen2.")
-        head_dim = gguf_head_dim(fields)
-        return gguf_config(
-            checkpoint,
-            fields,
-            architecture="qwen2",
-            rope=gguf_rope(fields, checkpoint.tensors, head_dim),
-            head_dim=head_dim,
-            sliding_windows=gguf_sliding_windows(fields),
-        )
+        return gguf_config(checkpoint, "qwen2")
     fields = config_fields(checkpoint)
     return huggingface_config(
         checkpoint,
         fields,
         architecture="qwen2",
-        rope=huggingface_rope(fields),
         sliding_windows=_windows(fields),
     )
 
