@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -240,6 +242,32 @@ def test_the_token_is_shown_to_the_hub_and_not_to_where_it_redirects(tmp_path: P
         assert [request.path for request in other.requests] == ["/blob"]
         assert "authorization" not in other.requests[0].headers
     assert (tmp_path / "model.safetensors").read_bytes() == WEIGHTS
+
+
+#: Pulls org/model of http://hub.invalid, which exists nowhere, into argv[1].
+PULL_FROM_NOWHERE = """
+import sys
+from pathlib import Path
+from edgeseek.checkpoints import fetch
+from edgeseek.checkpoints.catalogue import resolve
+from edgeseek.settings import Settings
+
+settings = Settings(Path("unused"), hf_endpoint="http://hub.invalid")
+fetch(resolve("org/model"), Path(sys.argv[1]), settings=settings)
+"""
+
+
+def test_a_proxy_of_the_environment_is_used(tmp_path: Path) -> None:
+    """In a process of its own, since the client looks at the environment once."""
+    kept = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
+    with serving(FakeHub(SINGLE)) as proxy:
+        subprocess.run(
+            [sys.executable, "-c", PULL_FROM_NOWHERE, str(tmp_path / "into")],
+            env={**kept, "HTTP_PROXY": proxy.url, "http_proxy": proxy.url},
+            check=True,
+        )
+        assert all(request.path.startswith("http://hub.invalid/") for request in proxy.requests)
+    assert (tmp_path / "into" / "model.safetensors").read_bytes() == WEIGHTS
 
 
 def test_a_repository_that_is_missing_or_private_is_an_unknown_model(tmp_path: Path) -> None:
