@@ -7,6 +7,7 @@
 #include <climits>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace edgeseek {
 namespace {
@@ -63,13 +64,23 @@ ThreadPool::ThreadPool(int threads)
     if (threads < 1 || threads > 1024) {
         throw std::invalid_argument("threads must be 1 to 1024, not " + std::to_string(threads));
     }
-    for (int id = 1; id < threads; ++id) workers_.emplace_back([this, id] { loop(id); });
+    try {
+        for (int id = 1; id < threads; ++id) workers_.emplace_back([this, id] { loop(id); });
+    } catch (const std::system_error& error) {
+        const size_t started = workers_.size() + 1;
+        stop();
+        throw std::runtime_error("only " + std::to_string(started) + " of " + std::to_string(threads) +
+                                 " threads could be started (" + error.what() + ")");
+    }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
     stopping_ = true;
     start_.advance();
     for (std::thread& t : workers_) t.join();
+    workers_.clear();
 }
 
 void ThreadPool::run(const std::function<void(Worker&)>& body) {

@@ -42,7 +42,8 @@ class Worker {
 
 class ThreadPool {
   public:
-    /// `threads` >= 1, the caller of run() included. Throws std::invalid_argument outside 1..1024.
+    /// `threads` >= 1, the caller of run() included. Throws std::invalid_argument outside 1..1024,
+    /// std::runtime_error when the system refuses a thread.
     explicit ThreadPool(int threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
@@ -56,6 +57,7 @@ class ThreadPool {
   private:
     friend class Worker;
     void loop(int id);
+    void stop();
 
     const int threads_;
     const int spins_;

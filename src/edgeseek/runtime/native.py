@@ -54,6 +54,8 @@ class NativeBackend:
             self._runner = _core.Runner(self._model, self._pool, self._threads, isa, max_step_tokens)
         except ValueError as error:
             raise RuntimeFailure(f"the package {package.path} cannot be run: {error}") from error
+        except RuntimeError as error:
+            raise RuntimeFailure(f"{error}; use fewer with --threads or EDGESEEK_THREADS") from error
         except MemoryError as error:
             needed = blocks * kv_block_bytes(config)
             raise DoesNotFitError(
