@@ -70,7 +70,7 @@ void bench_gemm(const Kernels& kernels, size_t columns) {
                 for (int i = 0; i < repeats; ++i) {
                     for (size_t t = 0; t < tiles; ++t) {
                         kernels.gemm[s](w.tile(t), columns, a, rows, reinterpret_cast<float*>(out.data),
-                                        kTile, scratch.data);
+                                        kTile, scratch.data, t + 1 < tiles ? w.tile(t + 1) : nullptr);
                     }
                 }
             });

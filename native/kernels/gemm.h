@@ -53,48 +53,78 @@ constexpr size_t group_bytes(Scheme scheme) {
     return static_cast<size_t>(i.bytes_per_channel) * 16 * 32 / static_cast<size_t>(i.block);
 }
 
-/// One group of 32 columns in packed form: chunks, and scales as floats.
+/// Scales of the eight groups of a block, as floats; empty where each group holds its own as halves.
 template <Scheme scheme>
-struct PackedGroup {
-    static constexpr size_t kBytes = group_bytes(scheme);
-    static constexpr Codes codes = Traits<scheme>::codes;
-    static constexpr Form form = Traits<scheme>::form;
-    const uint8_t* nibbles;  // or int8 codes of q8
-    F16 dw, mw;              // of the group; halves: of each half
+struct BlockScales {
+    ES_INLINE void load(const uint8_t* /*block*/) {}
+};
 
-    ES_INLINE PackedGroup(const uint8_t* tile, size_t group) {
-        constexpr size_t bytes =
-            static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16;
-        mw = f_zero();
-        if constexpr (scheme == Scheme::q4k || scheme == Scheme::q5k) {
-            const uint8_t* block = tile + (group / 8) * bytes;
-            const int sub = static_cast<int>(group % 8);
-            const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
-            const F16 dmin = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
-            dw = f_mul(d, f_from_u8(six_bits(block + 64, sub)));
-            mw = f_sub(f_zero(), f_mul(dmin, f_from_u8(six_bits(block + 64 + 96, sub))));
-            constexpr size_t code_bytes = scheme == Scheme::q4k ? 256 : 320;
-            nibbles = block + 256 + static_cast<size_t>(sub) * code_bytes;
-        } else if constexpr (scheme == Scheme::q6k) {
-            const uint8_t* block = tile + (group / 8) * bytes;
-            const size_t sub = group % 8;
-            const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
-            dw = f_mul(d, f_from_s8(b_load(block + 32 + 32 * sub)));
-            mw = f_mul(d, f_from_s8(b_load(block + 48 + 32 * sub)));
-            nibbles = block + 288 + sub * 384;
-        } else {
-            const uint8_t* block = tile + group * bytes;
-            dw = f_load_half(reinterpret_cast<const uint16_t*>(block));
-            nibbles = block + 32;
-            if constexpr (form == Form::minimum) {
-                mw = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
-                nibbles = block + 64;
-            }
+struct alignas(64) EightScales {
+    float dw[8][16], mw[8][16];  // mw of q6k: of the second half group
+};
+
+template <Scheme scheme>
+struct TwoLevelScales : EightScales {
+    ES_INLINE void load(const uint8_t* block) {
+        const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
+        const F16 dmin = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
+#pragma GCC unroll 8
+        for (int sub = 0; sub < 8; ++sub) {
+            f_store(dw[sub], f_mul(d, f_from_u8(six_bits(block + 64, sub))));
+            f_store(mw[sub], f_sub(f_zero(), f_mul(dmin, f_from_u8(six_bits(block + 64 + 96, sub)))));
         }
     }
     ES_INLINE static B16 six_bits(const uint8_t* packed, int sub) {
         return b_join(b_field(b_load(packed + 16 * (sub / 2)), 4 * (sub % 2), 15),
                       b_field(b_load(packed + 64 + 16 * (sub / 4)), 2 * (sub % 4), 3));
+    }
+};
+template <>
+struct BlockScales<Scheme::q4k> : TwoLevelScales<Scheme::q4k> {};
+template <>
+struct BlockScales<Scheme::q5k> : TwoLevelScales<Scheme::q5k> {};
+template <>
+struct BlockScales<Scheme::q6k> : EightScales {
+    ES_INLINE void load(const uint8_t* block) {
+        const F16 d = f_load_half(reinterpret_cast<const uint16_t*>(block));
+#pragma GCC unroll 8
+        for (int sub = 0; sub < 8; ++sub) {
+            f_store(dw[sub], f_mul(d, f_from_s8(b_load(block + 32 + 32 * sub))));
+            f_store(mw[sub], f_mul(d, f_from_s8(b_load(block + 48 + 32 * sub))));
+        }
+    }
+};
+
+/// One group of 32 columns in packed form: chunks, and scales as floats.
+template <Scheme scheme_>
+struct PackedGroup {
+    static constexpr Scheme scheme = scheme_;
+    static constexpr size_t kBytes = group_bytes(scheme);
+    static constexpr size_t kBlockBytes =
+        static_cast<size_t>(kSchemeInfo[static_cast<int>(scheme)].bytes_per_channel) * 16;
+    static constexpr size_t kBlockGroups = kBlockBytes / kBytes;
+    static constexpr Codes codes = Traits<scheme>::codes;
+    static constexpr Form form = Traits<scheme>::form;
+    using Scales = BlockScales<scheme>;
+    const uint8_t* nibbles;  // or int8 codes of q8
+    F16 dw, mw;              // of the group; halves: of each half
+
+    /// Group `sub` of a block.
+    ES_INLINE PackedGroup(const uint8_t* block, size_t sub, const Scales& scales) {
+        if constexpr (kBlockGroups == 8) {
+            dw = f_load(scales.dw[sub]);
+            mw = f_load(scales.mw[sub]);
+            constexpr size_t header = scheme == Scheme::q6k ? 288 : 256;
+            nibbles = block + header + sub * (kBytes - header / 8);
+        } else {
+            dw = f_load_half(reinterpret_cast<const uint16_t*>(block));
+            nibbles = block + 32;
+            mw = f_zero();
+            if constexpr (form == Form::minimum) {
+                mw = f_load_half(reinterpret_cast<const uint16_t*>(block + 32));
+                nibbles = block + 64;
+            }
+        }
     }
     ES_INLINE C64 chunk(int c) const {
         if constexpr (codes == Codes::s8) return c_load(nibbles + 64 * c);
@@ -108,15 +138,19 @@ struct PackedGroup {
 };
 
 /// The same group after unpacking to scratch: 8 chunks of bytes, then dw and mw.
-template <Scheme scheme>
+template <Scheme scheme_>
 struct UnpackedGroup {
+    static constexpr Scheme scheme = scheme_;
     static constexpr size_t kBytes = group_bytes(scheme);
+    static constexpr size_t kBlockBytes = 640;
+    static constexpr size_t kBlockGroups = 1;
     static constexpr Codes codes = Traits<scheme>::codes;
     static constexpr Form form = Traits<scheme>::form;
+    using Scales = BlockScales<Scheme::q8>;
     const uint8_t* bytes;
     F16 dw, mw;
 
-    ES_INLINE UnpackedGroup(const uint8_t* scratch, size_t group) : bytes(scratch + 640 * group) {
+    ES_INLINE UnpackedGroup(const uint8_t* block, size_t /*sub*/, const Scales& /*scales*/) : bytes(block) {
         dw = f_load(reinterpret_cast<const float*>(bytes + 512));
         mw = form == Form::minimum || form == Form::halves
                  ? f_load(reinterpret_cast<const float*>(bytes + 576))
@@ -125,13 +159,21 @@ struct UnpackedGroup {
     ES_INLINE C64 chunk(int c) const { return c_load(bytes + 64 * c); }
 };
 
+/// Unpacks whole blocks, `groups` groups in all, to 640 bytes each.
 template <Scheme scheme>
-ES_INLINE void unpack_group(const uint8_t* tile, size_t group, uint8_t* scratch) {
-    const PackedGroup<scheme> g(tile, group);
+void unpack_groups(const uint8_t* packed, size_t groups, uint8_t* scratch) {
+    using Group = PackedGroup<scheme>;
+    typename Group::Scales scales;
+    for (size_t first = 0; first < groups; first += Group::kBlockGroups, packed += Group::kBlockBytes) {
+        scales.load(packed);
+        for (size_t sub = 0; sub < Group::kBlockGroups; ++sub, scratch += 640) {
+            const Group g(packed, sub, scales);
 #pragma GCC unroll 8
-    for (int c = 0; c < 8; ++c) c_store(scratch + 64 * c, g.chunk(c));
-    f_store(reinterpret_cast<float*>(scratch + 512), g.dw);
-    f_store(reinterpret_cast<float*>(scratch + 576), g.mw);
+            for (int c = 0; c < 8; ++c) c_store(scratch + 64 * c, g.chunk(c));
+            f_store(reinterpret_cast<float*>(scratch + 512), g.dw);
+            f_store(reinterpret_cast<float*>(scratch + 576), g.mw);
+        }
+    }
 }
 
 /// acc[m] += group `w` x group `g` of rows 0..M-1 of `a`.
@@ -179,70 +221,97 @@ ES_INLINE void accumulate(const Group& w, const Activations& a, size_t g, F16 (&
     }
 }
 
+/// Packed weights to bring into cache while others are used: `turn` groups from `here` on, then from `next` on.
+struct Ahead {
+    const uint8_t* here;
+    size_t turn;
+    const uint8_t* next;
+};
+struct NothingAhead {};
+
 /// Rows 0..M-1, groups [0, groups) of `weights` against groups first_group.. of `a`; continues from `out`
-/// unless first_group is 0. Packed weights from `ahead` on are fetched into cache meanwhile, unless it is
-/// null.
-template <int M, class Group>
+/// unless first_group is 0.
+template <int M, class Group, class Fetch>
 void run_rows(const uint8_t* weights, size_t groups, const Activations& a, size_t first_group, float* out,
-              size_t ldo, const uint8_t* ahead) {
+              size_t ldo, const Fetch& ahead) {
     F16 acc[M];
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) acc[m] = first_group == 0 ? f_zero() : f_load(out + m * ldo);
-    for (size_t g = 0; g < groups; ++g) {
-        const Group w(weights, g);
-        if (ahead != nullptr) prefetch<Group::kBytes>(ahead + g * Group::kBytes);
-        accumulate<M>(w, a, first_group + g, acc);
+    typename Group::Scales scales;
+    const uint8_t* fetched = nullptr;
+    if constexpr (std::is_same_v<Fetch, Ahead>) fetched = ahead.turn == 0 ? ahead.next : ahead.here;
+    for (size_t g = 0; g < groups; weights += Group::kBlockBytes) {
+        scales.load(weights);
+        for (size_t sub = 0; sub < Group::kBlockGroups; ++sub, ++g) {
+            if constexpr (std::is_same_v<Fetch, Ahead>) {
+                prefetch<Group::kBytes>(fetched);
+                fetched = g + 1 == ahead.turn ? ahead.next : fetched + Group::kBytes;
+            }
+            accumulate<M>(Group(weights, sub, scales), a, first_group + g, acc);
+        }
     }
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) f_store(out + m * ldo, acc[m]);
 }
 
-/// All rows in blocks of kRowBlock (a power of two), then smaller ones; the first block fetches `ahead`.
-template <class Group>
+/// All rows in blocks of kRowBlock (a power of two), then smaller ones.
+template <class Group, class Fetch>
 void run_all_rows(const uint8_t* weights, size_t groups, const Activations& a, size_t first_group,
-                  size_t rows, float* out, size_t ldo, const uint8_t* ahead) {
-    size_t r = 0;
-    for (; r + kRowBlock <= rows; r += kRowBlock) {
-        run_rows<kRowBlock, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
-        ahead = nullptr;
+                  size_t rows, float* out, size_t ldo, const Fetch& ahead) {
+    const auto run = [&](auto count, size_t r) {
+        run_rows<decltype(count)::value, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo,
+                                                ldo, ahead);
+    };
+    // Only the first block fetches.
+    if constexpr (std::is_same_v<Fetch, Ahead>) {
+        if (rows > kRowBlock) {
+            run(std::integral_constant<int, kRowBlock>{}, 0);
+            run_all_rows<Group>(weights, groups, a.from_row(kRowBlock), first_group, rows - kRowBlock,
+                                out + kRowBlock * ldo, ldo, NothingAhead{});
+            return;
+        }
     }
+    size_t r = 0;
+    for (; r + kRowBlock <= rows; r += kRowBlock) run(std::integral_constant<int, kRowBlock>{}, r);
     if constexpr (kRowBlock > 4) {
         if (r + 4 <= rows) {
-            run_rows<4, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
-            ahead = nullptr;
+            run(std::integral_constant<int, 4>{}, r);
             r += 4;
         }
     }
     if constexpr (kRowBlock > 2) {
-        if (r + 2 <= rows) {
-            run_rows<2, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
-            ahead = nullptr;
-            r += 2;
-        }
+        if (r + 3 == rows) return run(std::integral_constant<int, 3>{}, r);
+        if (r + 2 == rows) return run(std::integral_constant<int, 2>{}, r);
     }
     if constexpr (kRowBlock > 1) {
-        if (r < rows) {
-            run_rows<1, Group>(weights, groups, a.from_row(r), first_group, out + r * ldo, ldo, ahead);
-        }
+        if (r < rows) run(std::integral_constant<int, 1>{}, r);
     }
 }
 
+constexpr size_t kLead = 16;  // groups between what is used and what is fetched
+
 template <Scheme scheme>
 void gemm_integer(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out,
-                  size_t ldo, uint8_t* scratch) {
+                  size_t ldo, uint8_t* scratch, const uint8_t* next) {
     constexpr size_t bytes = group_bytes(scheme);
     const size_t groups = columns / 32;
-    if (rows <= kDirectRows) {
-        run_all_rows<PackedGroup<scheme>>(tile, groups, a, 0, rows, out, ldo, tile + 16 * bytes);
+    if (next == nullptr) next = tile;  // in cache already, so fetching it costs next to nothing
+    // Six-bit codes take so long to unpack that a second pass over them costs more than the scratch.
+    constexpr size_t direct = Traits<scheme>::form == Form::halves ? kRowBlock : kDirectRows;
+    if (rows <= direct) {
+        const size_t rest = groups > kLead ? groups - kLead : 0;
+        run_all_rows<PackedGroup<scheme>>(tile, groups, a, 0, rows, out, ldo,
+                                          Ahead{tile + kLead * bytes, rest, next});
         return;
     }
     // Many rows: unpack a stretch of columns once, into cache, and use it for all of them. The stretch after
-    // it, which may be the next tile's first, is fetched while the processor computes.
+    // it is fetched while the processor computes.
     for (size_t first = 0; first < groups; first += kScratchGroups) {
         const size_t count = groups - first < kScratchGroups ? groups - first : kScratchGroups;
-        for (size_t g = 0; g < count; ++g) unpack_group<scheme>(tile, first + g, scratch + 640 * g);
+        const size_t rest = groups - first - count;
+        unpack_groups<scheme>(tile + first * bytes, count, scratch);
         run_all_rows<UnpackedGroup<scheme>>(scratch, count, a, first, rows, out, ldo,
-                                            tile + (first + count) * bytes);
+                                            Ahead{tile + (first + count) * bytes, rest, next});
     }
 }
 
@@ -264,7 +333,7 @@ constexpr int kFloatRows = kRowBlock < 4 ? kRowBlock : 4;
 
 template <bool kHalf>
 void gemm_float(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out,
-                size_t ldo, uint8_t* /*scratch*/) {
+                size_t ldo, uint8_t* /*scratch*/, const uint8_t* /*next*/) {
     size_t r = 0;
     for (; r + kFloatRows <= rows; r += kFloatRows)
         float_rows<kFloatRows, kHalf>(tile, columns, a.from_row(r), out + r * ldo, ldo);

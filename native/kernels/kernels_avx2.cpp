@@ -9,7 +9,7 @@
 namespace edgeseek {
 namespace {
 constexpr int kRowBlock = 4;       // rows that share a pass over the weights
-constexpr size_t kDirectRows = 4;  // up to here weights are used straight from their packed form
+constexpr size_t kDirectRows = 8;  // up to here weights are used straight from their packed form
 template <size_t bytes>
 ES_INLINE void prefetch(const uint8_t* p) {
     for (size_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(p + i), _MM_HINT_T0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "edgeseek/exact_math.h"
 
@@ -10,7 +11,13 @@ namespace edgeseek {
 namespace {
 
 // A worker takes about this many bytes of weights at a time: enough to stream, little enough to share evenly.
-constexpr size_t kClaimBytes = 48 << 10;
+constexpr size_t kClaimBytes = 24 << 10;
+// What is fetched of the next phase's weights before a barrier; it arrives while workers wait and norms run.
+constexpr size_t kFetchBytes = 16 << 10;
+
+int64_t tiles_per_claim(const Matrix& w, int rows) {
+    return rows > 16 ? 1 : static_cast<int64_t>(std::max<size_t>(1, kClaimBytes / w.tile_bytes()));
+}
 
 }  // namespace
 
@@ -110,32 +117,64 @@ Activations Runner::Pass::prepare(Worker& worker, const float* x, size_t width, 
     return weight != nullptr ? shared.view(b_.normed.get(), b_.hidden_pad) : shared.view(x, ldx);
 }
 
+void Runner::Pass::multiply(const Matrix& w, size_t tile, const Activations& a, size_t rows, float* out,
+                            Scratch& own, const uint8_t* next) const {
+    kernels_.gemm[static_cast<int>(w.scheme)](w.tile(tile), w.padded_columns(), a, rows, out, kTile,
+                                              own.unpacked.get(), next);
+}
+
+void Runner::Pass::fetch_first(const Worker& worker, const Linear& linear, int rows) const {
+    const Matrix& w = linear.weight;
+    const size_t begin = static_cast<size_t>(worker.id() * tiles_per_claim(w, rows)) * w.tile_bytes();
+    const size_t end = std::min(begin + kFetchBytes, w.bytes());
+    for (size_t i = begin; i < end; i += 64) __builtin_prefetch(w.data + i, 0, 2);
+}
+
 template <class Epilogue>
-void Runner::Pass::product(Worker& worker, const Linear* const* linears, int count, const Activations& a,
-                           int rows, const Epilogue& epilogue) {
+void Runner::Pass::product(Worker& worker, const Product& work, const Activations& a, int rows,
+                           const Epilogue& epilogue) {
     TaskCounter& counter = next_counter(worker);
     Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
     int64_t tiles = 0;
-    for (int i = 0; i < count; ++i) tiles += static_cast<int64_t>(linears[i]->weight.tiles());
+    for (const Linear* linear : work.linears) {
+        if (linear != nullptr) tiles += static_cast<int64_t>(linear->weight.tiles());
+    }
     const auto row_count = static_cast<size_t>(rows);
     const auto chunks = static_cast<int64_t>((row_count + kRowChunk - 1) / kRowChunk);
-    const size_t tile_bytes = linears[0]->weight.tile_bytes();
-    const int64_t claim = rows > 16 ? 1 : static_cast<int64_t>(std::max<size_t>(1, kClaimBytes / tile_bytes));
-    const int64_t tasks = tiles * chunks;
-    for (int64_t begin; (begin = counter.claim(claim)) < tasks;) {
+    const int64_t tasks = tiles * chunks, claim = tiles_per_claim(work.linears[0]->weight, rows);
+    // Which of the matrices task number `task` belongs to, and its tile there.
+    const auto locate = [&](int64_t task) {
+        auto tile = static_cast<size_t>(task % tiles);
+        size_t which = 0;
+        while (tile >= work.linears[which]->weight.tiles()) tile -= work.linears[which++]->weight.tiles();
+        return std::pair{which, tile};
+    };
+    // A worker's first claim is fixed, so that it could be fetched before the phase began; the one that follows
+    // is made early, so that it is fetched while the end of this one is used.
+    for (int64_t begin = worker.id() * claim; begin < tasks;) {
         const int64_t end = std::min(begin + claim, tasks);
+        const int64_t following = counter.claim(claim) + worker.count() * claim;
         for (int64_t task = begin; task < end; ++task) {
+            const auto [which, tile] = locate(task);
             const size_t first = static_cast<size_t>(task / tiles) * kRowChunk;
             const size_t some = std::min(kRowChunk, row_count - first);
-            auto tile = static_cast<size_t>(task % tiles);
-            int which = 0;
-            while (tile >= linears[which]->weight.tiles()) tile -= linears[which++]->weight.tiles();
-            const Matrix& w = linears[which]->weight;
-            kernels_.gemm[static_cast<int>(w.scheme)](w.tile(tile), w.padded_columns(), a.from_row(first),
-                                                      some, own.tile_a.get(), kTile, own.unpacked.get());
+            const uint8_t* next = nullptr;
+            if (const int64_t later = task + 1 < end ? task + 1 : following; later < tasks) {
+                const auto [next_which, next_tile] = locate(later);
+                const Linear& upto = work.companion != nullptr ? *work.companion : *work.linears[next_which];
+                next = upto.weight.tile(next_tile);
+            }
+            const Activations chunk = a.from_row(first);
+            if (work.companion != nullptr) {
+                const Matrix& other = work.companion->weight;
+                multiply(other, tile, chunk, some, own.tile_b.get(), own, work.linears[0]->weight.tile(tile));
+            }
+            multiply(work.linears[which]->weight, tile, chunk, some, own.tile_a.get(), own, next);
             epilogue(which, tile, first, some, own.tile_a.get());
         }
+        begin = following;
     }
+    if (work.upcoming != nullptr) fetch_first(worker, *work.upcoming, rows);
     worker.barrier();
 }
 
@@ -170,18 +209,18 @@ void Runner::Pass::attention_layer(Worker& worker, int index) {
     const auto hidden = static_cast<size_t>(shape_.hidden);
     Activations a = prepare(worker, b_.x.get(), hidden, hidden, layer.attn_norm, b_.hidden_q, total_);
     tap(worker, index, "attn_norm", total_, b_.normed.get(), hidden, b_.hidden_pad);
-    const Linear* const qkv[] = {&layer.q, &layer.k, &layer.v};
+    const Product qkv{{&layer.q, &layer.k, &layer.v}, nullptr, &layer.o};
     const size_t offsets[] = {0, shape_.q_width(), shape_.q_width() + shape_.kv_width()};
-    product(worker, qkv, 3, a, total_, [&](int which, size_t tile, size_t first, size_t rows, float* out) {
-        add_bias(*qkv[which], tile, rows, out);
-        copy_tile(*qkv[which], tile, rows, out, b_.qkv.row(first, b_.qkv_width) + offsets[which],
-                  b_.qkv_width);
+    product(worker, qkv, a, total_, [&](size_t which, size_t tile, size_t first, size_t rows, float* out) {
+        const Linear& linear = *qkv.linears[which];
+        add_bias(linear, tile, rows, out);
+        copy_tile(linear, tile, rows, out, b_.qkv.row(first, b_.qkv_width) + offsets[which], b_.qkv_width);
     });
     attend(worker, index);
     tap(worker, index, "attn", total_, b_.attn.get(), shape_.q_width(), b_.attn_pad);
     a = prepare(worker, b_.attn.get(), shape_.q_width(), b_.attn_pad, nullptr, b_.hidden_q, total_);
-    const Linear* const o[] = {&layer.o};
-    product(worker, o, 1, a, total_, [&](int, size_t tile, size_t first, size_t rows, float* out) {
+    const Product o{{&layer.o}, nullptr, &layer.up};
+    product(worker, o, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.o, tile, rows, out);
         add_tile(layer.o, tile, rows, out, b_.x.row(first, hidden), hidden);
     });
@@ -193,11 +232,8 @@ void Runner::Pass::mlp_layer(Worker& worker, int index) {
     Activations a = prepare(worker, b_.x.get(), hidden, hidden, layer.mlp_norm, b_.hidden_q, total_);
     tap(worker, index, "mlp_norm", total_, b_.normed.get(), hidden, b_.hidden_pad);
     Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
-    const Linear* const gate[] = {&layer.gate};
-    product(worker, gate, 1, a, total_, [&](int, size_t tile, size_t first, size_t rows, float* out) {
-        const Matrix& w = layer.up.weight;
-        kernels_.gemm[static_cast<int>(w.scheme)](w.tile(tile), w.padded_columns(), a.from_row(first), rows,
-                                                  own.tile_b.get(), kTile, own.unpacked.get());
+    const Product gate{{&layer.gate}, &layer.up, &layer.down};
+    product(worker, gate, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.gate, tile, rows, out);
         add_bias(layer.up, tile, rows, own.tile_b.get());
         kernels_.swiglu(out, own.tile_b.get(), rows * kTile, out);
@@ -206,8 +242,10 @@ void Runner::Pass::mlp_layer(Worker& worker, int index) {
     tap(worker, index, "mlp", total_, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad);
     a = prepare(worker, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad, nullptr, b_.mlp_q,
                 total_);
-    const Linear* const down[] = {&layer.down};
-    product(worker, down, 1, a, total_, [&](int, size_t tile, size_t first, size_t rows, float* out) {
+    const bool last = index + 1 == shape_.layers;
+    const Product down{{&layer.down}, nullptr,
+                       last ? &model_.head() : &model_.layers()[static_cast<size_t>(index) + 1].q};
+    product(worker, down, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.down, tile, rows, out);
         add_tile(layer.down, tile, rows, out, b_.x.row(first, hidden), hidden);
     });
@@ -288,9 +326,9 @@ void Runner::Pass::head(Worker& worker) {
     const Activations a = prepare(worker, b_.x.get(), hidden, hidden, model_.final_norm(), b_.hidden_q, rows,
                                   batch_.logit_rows);
     tap(worker, -1, "final_norm", rows, b_.normed.get(), hidden, b_.hidden_pad);
-    const Linear* const head[] = {&model_.head()};
+    const Product head{{&model_.head()}, nullptr, nullptr};
     const auto vocab = static_cast<size_t>(shape_.vocab);
-    product(worker, head, 1, a, rows, [&](int, size_t tile, size_t first, size_t some, float* out) {
+    product(worker, head, a, rows, [&](size_t, size_t tile, size_t first, size_t some, float* out) {
         add_bias(model_.head(), tile, some, out);
         copy_tile(model_.head(), tile, some, out, logits_ + first * vocab, vocab);
     });

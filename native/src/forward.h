@@ -1,6 +1,7 @@
 // The program of one forward pass, run by every worker together: phases separated by barriers.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -31,10 +32,22 @@ struct Runner::Pass {
     /// by each worker for itself, which is cheaper than a barrier.
     Activations prepare(Worker& worker, const float* x, size_t width, size_t ldx, const float* weight,
                         QuantizedRows& shared, int rows, const int32_t* pick = nullptr);
-    /// Computes tiles of `linears` as one pass; epilogue(linear, tile, first_row, rows, out[rows][16]).
+    /// One pass over all tiles of up to three matrices that read the same activations.
+    struct Product {
+        std::array<const Linear*, 3> linears{};
+        /// Same shape as the only one of `linears`; its tiles are computed along, into tile_b of the scratch.
+        const Linear* companion = nullptr;
+        /// First matrix of the next product: its beginning is fetched before the barrier.
+        const Linear* upcoming = nullptr;
+    };
+    /// epilogue(index of linear, tile, first row, rows, out [rows][16]) takes each tile's result.
     template <class Epilogue>
-    void product(Worker& worker, const Linear* const* linears, int count, const Activations& a, int rows,
+    void product(Worker& worker, const Product& work, const Activations& a, int rows,
                  const Epilogue& epilogue);
+    void multiply(const Matrix& w, size_t tile, const Activations& a, size_t rows, float* out, Scratch& own,
+                  const uint8_t* next) const;
+    /// Brings the weights that this worker takes first in a product of `linear` near.
+    void fetch_first(const Worker& worker, const Linear& linear, int rows) const;
     void attend(Worker& worker, int layer);
     void rotate_and_store(int layer, int row, int kv_head);
     void run_unit(Worker& worker, int layer, const AttentionTask& task, int kv_head);

@@ -241,7 +241,7 @@ inline std::vector<float> multiply(const Kernels& kernels, const Tile& tile, con
     std::vector<float> wide(count * ldo, untouched), out;
     kernels.gemm[static_cast<int>(tile.scheme)](tile.bytes.data(), tile.columns,
                                                 rows.activations().from_row(first), count, wide.data(), ldo,
-                                                scratch);
+                                                scratch, tile.bytes.data());
     for (size_t r = 0; r < count; ++r) {
         out.insert(out.end(), wide.begin() + static_cast<std::ptrdiff_t>(r * ldo),
                    wide.begin() + static_cast<std::ptrdiff_t>(r * ldo + 16));
