@@ -221,7 +221,8 @@ ES_INLINE void accumulate(const Group& w, const Activations& a, size_t g, F16 (&
     }
 }
 
-/// Packed weights to bring into cache while others are used: `turn` groups from `here` on, then from `next` on.
+/// Packed weights to bring into cache while others are used: `turn` groups from `here` on, then from `next`
+/// on.
 struct Ahead {
     const uint8_t* here;
     size_t turn;

@@ -43,8 +43,8 @@ constexpr size_t kScratchGroups = 32;                   // columns unpacked at a
 constexpr size_t kScratchBytes = kScratchGroups * 640;  // 512 codes + 2 x 16 scales per group
 
 /// out[r][0..15] = dot products of one tile of 16 channels with `rows` rows. `columns` is padded to the
-/// scheme's block. `scratch` has kScratchBytes, 64-byte aligned. `next` is the tile that this thread does after
-/// it, whose beginning is fetched into cache meanwhile, or null.
+/// scheme's block. `scratch` has kScratchBytes, 64-byte aligned. `next` is the tile that this thread does
+/// after it, whose beginning is fetched into cache meanwhile, or null.
 using GemmTile = void (*)(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out,
                           size_t ldo, uint8_t* scratch, const uint8_t* next);
 

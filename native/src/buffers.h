@@ -14,7 +14,7 @@
 
 namespace edgeseek {
 
-constexpr size_t kRowChunk = 64;    // rows of a batch that share one unpacking of a weight tile
+constexpr size_t kRowChunk = 128;   // rows of a batch that share one unpacking of a weight tile
 constexpr int kAttentionRows = 48;  // query rows (tokens x heads of a KV head) of one attention unit, about
 
 inline size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }

@@ -149,8 +149,8 @@ void Runner::Pass::product(Worker& worker, const Product& work, const Activation
         while (tile >= work.linears[which]->weight.tiles()) tile -= work.linears[which++]->weight.tiles();
         return std::pair{which, tile};
     };
-    // A worker's first claim is fixed, so that it could be fetched before the phase began; the one that follows
-    // is made early, so that it is fetched while the end of this one is used.
+    // A worker's first claim is fixed, so that it could be fetched before the phase began; the one that
+    // follows is made early, so that it is fetched while the end of this one is used.
     for (int64_t begin = worker.id() * claim; begin < tasks;) {
         const int64_t end = std::min(begin + claim, tasks);
         const int64_t following = counter.claim(claim) + worker.count() * claim;
@@ -243,8 +243,8 @@ void Runner::Pass::mlp_layer(Worker& worker, int index) {
     a = prepare(worker, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad, nullptr, b_.mlp_q,
                 total_);
     const bool last = index + 1 == shape_.layers;
-    const Product down{{&layer.down}, nullptr,
-                       last ? &model_.head() : &model_.layers()[static_cast<size_t>(index) + 1].q};
+    const Product down{
+        {&layer.down}, nullptr, last ? &model_.head() : &model_.layers()[static_cast<size_t>(index) + 1].q};
     product(worker, down, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.down, tile, rows, out);
         add_tile(layer.down, tile, rows, out, b_.x.row(first, hidden), hidden);
