@@ -42,14 +42,16 @@ def greedy(tokens: int) -> SamplingParams:
 def main() -> None:
     """Measure and report."""
     work = parse(__doc__)
-    with LLM.load(work.model, context=work.context, threads=work.threads) as llm:
+    with LLM.load(work.model, context=work.context, threads=work.threads, speculation="off") as llm:
         llm.generate(work.prompt(1), greedy(2)).join()
         prefill, decode = measure_single(llm, work)
         peak, anonymous, from_file = memory()
         kv = llm.plan.kv
         backend = llm.backend
         weights = backend.bytes_per_token if isinstance(backend, NativeBackend) else 0
-    with LLM.load(work.model, context=work.context, slots=work.streams, threads=work.threads) as llm:
+    with LLM.load(
+        work.model, context=work.context, slots=work.streams, threads=work.threads, speculation="off"
+    ) as llm:
         streams = measure_streams(llm, work)
     report(Result(prefill, decode, streams, peak, anonymous, from_file, kv, weights))
 

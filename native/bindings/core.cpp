@@ -14,6 +14,7 @@
 #include "edgeseek/isa.h"
 #include "edgeseek/matrix.h"
 #include "edgeseek/model.h"
+#include "edgeseek/roofline.h"
 #include "edgeseek/runner.h"
 #include "edgeseek/sample.h"
 
@@ -237,9 +238,31 @@ NB_MODULE(_core, m) {
             "populate", [](const BoundModel& b) { b.model->populate(); },
             nb::call_guard<nb::gil_scoped_release>(),
             "Maps the weights' pages, in the order in which a step reads them. Releases the GIL.")
+        .def(
+            "lock", [](const BoundModel& b) { return b.model->lock(); },
+            nb::call_guard<nb::gil_scoped_release>(),
+            "Keeps the weights' pages in memory until they are unmapped. Returns 0 or the errno of mlock. "
+            "Releases the GIL.")
         .def_prop_ro(
             "bytes_per_token", [](const BoundModel& b) { return b.model->bytes_per_token(); },
             "Bytes of weights that decoding one token reads.");
+
+    nb::class_<SweepMemory>(m, "SweepMemory", "Memory that bandwidth is measured on, written once.")
+        .def(nb::init<size_t>(), "bytes"_a)
+        .def_prop_ro("bytes", &SweepMemory::bytes)
+        .def("sweep", &SweepMemory::sweep, "threads"_a, "offset"_a = 0,
+             nb::call_guard<nb::gil_scoped_release>(),
+             "Bytes per second of one read-only sweep, every load `offset` bytes (0 to 63) after a 64-byte "
+             "boundary. Releases the GIL.");
+
+    m.def(
+        "int8_peak",
+        [](ThreadPool& threads, const std::optional<std::string>& isa, double seconds) {
+            return int8_peak(threads, isa ? kernels_named(*isa) : best_kernels(), seconds);
+        },
+        "threads"_a, "isa"_a.none() = nb::none(), "seconds"_a = 0.5, nb::call_guard<nb::gil_scoped_release>(),
+        "Multiply-accumulates per second of independent chains of int8 dot products on all threads. Releases "
+        "the GIL.");
 
     nb::class_<BoundRunner>(m, "Runner",
                             "Runs steps of a model over a KV pool on a thread pool; not thread-safe.")

@@ -17,6 +17,7 @@ inline void prefetch(const uint8_t*) {}
 #include "ops.h"
 #include "gemm.h"
 #include "attention.h"
+#include "peak.h"
 #include "table_entries.h"
 // clang-format on
 }  // namespace

@@ -87,6 +87,8 @@ struct Kernels {
     /// Writes one token's key (strided by 32) and value of one head as halves.
     void (*store_kv)(const float* k, const float* v, int head_dim, uint16_t* k_column, uint16_t* v_row);
     void (*attention)(const AttentionUnit& unit);
+    /// Arithmetic alone, see peak.h; `sink` takes 16 floats.
+    uint64_t (*int8_chain)(size_t groups, float* sink);
 };
 
 // One per file kernels_*.cpp; nullptr where the file is not built for this architecture.

@@ -20,5 +20,6 @@ inline Kernels make_table(const char* name) {
     t.rope = rope;
     t.store_kv = store_kv;
     t.attention = attention;
+    t.int8_chain = int8_chain;
     return t;
 }

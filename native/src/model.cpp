@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
+#include <cerrno>
 
 #include <cmath>
 #include <map>
@@ -153,11 +154,18 @@ Model::Model(ModelShape shape, const std::vector<NamedTensor>& tensors) : shape_
     }
 }
 
-size_t Model::bytes_per_token() const {
-    size_t total = head_.weight.bytes() + embedding_.tile_bytes() / embedding_.interleave();
+/// Visits the matrices that every token reads, in the order in which a step reads them.
+template <class F>
+void Model::each_matrix(const F& visit) const {
     for (const Layer& l : layers_) {
-        for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) total += w->weight.bytes();
+        for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) visit(w->weight);
     }
+    visit(head_.weight);
+}
+
+size_t Model::bytes_per_token() const {
+    size_t total = embedding_.tile_bytes() / embedding_.interleave();
+    each_matrix([&](const Matrix& m) { total += m.bytes(); });
     return total;
 }
 
@@ -167,21 +175,34 @@ namespace {
 #define MADV_POPULATE_READ 22
 #endif
 
-void populate_matrix(const Matrix& matrix) {
+struct Pages {
+    void* begin;
+    size_t bytes;
+};
+
+Pages pages_of(const Matrix& matrix) {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const uintptr_t begin = reinterpret_cast<uintptr_t>(matrix.data) / page * page;
-    const uintptr_t end = reinterpret_cast<uintptr_t>(matrix.data) + matrix.bytes();
-    void* address = reinterpret_cast<void*>(begin);
-    if (madvise(address, end - begin, MADV_POPULATE_READ) != 0) madvise(address, end - begin, MADV_WILLNEED);
+    return {reinterpret_cast<void*>(begin),
+            reinterpret_cast<uintptr_t>(matrix.data) + matrix.bytes() - begin};
 }
 
 }  // namespace
 
 void Model::populate() const {
-    for (const Layer& l : layers_) {
-        for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) populate_matrix(w->weight);
-    }
-    populate_matrix(head_.weight);
+    each_matrix([](const Matrix& m) {
+        const Pages p = pages_of(m);
+        if (madvise(p.begin, p.bytes, MADV_POPULATE_READ) != 0) madvise(p.begin, p.bytes, MADV_WILLNEED);
+    });
+}
+
+int Model::lock() const {
+    int failed = 0;
+    each_matrix([&](const Matrix& m) {
+        const Pages p = pages_of(m);
+        if (failed == 0 && mlock(p.begin, p.bytes) != 0) failed = errno;
+    });
+    return failed;
 }
 
 }  // namespace edgeseek

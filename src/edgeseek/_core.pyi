@@ -51,9 +51,32 @@ class Model:
         Maps the weights' pages, in the order in which a step reads them. Releases the GIL.
         """
 
+    def lock(self) -> int:
+        """
+        Keeps the weights' pages in memory until they are unmapped. Returns 0 or the errno of mlock. Releases the GIL.
+        """
+
     @property
     def bytes_per_token(self) -> int:
         """Bytes of weights that decoding one token reads."""
+
+class SweepMemory:
+    """Memory that bandwidth is measured on, written once."""
+
+    def __init__(self, bytes: int) -> None: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    def sweep(self, threads: ThreadPool, offset: int = 0) -> float:
+        """
+        Bytes per second of one read-only sweep, every load `offset` bytes (0 to 63) after a 64-byte boundary. Releases the GIL.
+        """
+
+def int8_peak(threads: ThreadPool, isa: str | None = None, seconds: float = 0.5) -> float:
+    """
+    Multiply-accumulates per second of independent chains of int8 dot products on all threads. Releases the GIL.
+    """
 
 class Runner:
     """

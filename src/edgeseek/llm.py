@@ -12,24 +12,28 @@ from collections.abc import Sequence as Items
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.checkpoints.catalogue import local_path
 from edgeseek.engine import Chunk, Completion, Engine, FinishReason, Generation, SamplingParams, Timings
 from edgeseek.engine.engine import SLOTS, STEP_TOKENS
+from edgeseek.engine.speculative import MAX_ROWS
 from edgeseek.errors import ChatTemplateError, PackageFormatError, UsageError
 from edgeseek.memory.cpus import usable_cpus
 from edgeseek.memory.limits import memory_available
 from edgeseek.memory.planner import MemoryPlan, plan
 from edgeseek.package import Package, is_package, open_package
 from edgeseek.runtime.backend import Backend
+from edgeseek.runtime.preload import Preload, check_preload
 from edgeseek.settings import MAX_THREADS, Settings
 from edgeseek.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from edgeseek.store import Progress
     from edgeseek.tokenizer import ChatTemplate
+
+Speculation = Literal["lookup", "off"]
 
 __all__ = ["LLM", "Chunk", "Completion", "FinishReason", "Generation", "SamplingParams", "Timings"]
 
@@ -54,6 +58,7 @@ class LLM:
         generation_config: Mapping[str, Any],
         plan: MemoryPlan,
         package: Package | None = None,
+        speculation: Speculation = "lookup",
     ) -> None:
         """Join parts that are loaded already; `load` is the usual way. `chat_template` is its source."""
         self.name = name
@@ -62,12 +67,14 @@ class LLM:
         self.default_params = _default_params(generation_config)
         self.plan = plan
         self._backend = backend
+        self._package_path = None if package is None else package.path
         self.engine = Engine(
             backend,
             tokenizer,
             context=plan.context,
             slots=max(plan.slots, SLOTS),
             step_tokens=STEP_TOKENS,
+            speculate=speculation == "lookup",
             eos_token_ids=(*backend.config.eos_token_ids, *_token_ids(generation_config, "eos_token_id")),
         )
         self._finalize = weakref.finalize(self, _release, self.engine, backend, package)
@@ -82,6 +89,8 @@ class LLM:
         slots: int = 1,
         threads: int | None = None,
         budget: int | None = None,
+        speculation: Speculation = "lookup",
+        preload: Preload = "populate",
         keep_source: bool = False,
         settings: Settings | None = None,
         progress: Progress | None = None,
@@ -93,17 +102,25 @@ class LLM:
         `keep_source`, `progress`). `context` is in tokens, prompt and answer together (default: the least
         of the model's, 8192 and what fits). `slots` is how many full contexts the KV pool holds; more
         and shorter generations share it. `threads` defaults to what the machine's limits allow.
-        `budget` caps the bytes this model may take. `report` gets one line for each thing done.
+        `budget` caps the bytes this model may take. `speculation` "lookup" guesses tokens from the text so
+        far and verifies several in one step; it changes speed, never an answer. `preload` says how the
+        weights come into memory: "none", "populate" (in the background), "lock" or "copy", see
+        `runtime.preload`. `report` gets one line for each thing done.
 
         Raises UnknownModelError, UsageError, CheckpointError, PackageError, DownloadError, StorageError,
         DoesNotFitError (with the numbers), TokenizerError or RuntimeFailure.
         """
         settings = settings or Settings.from_environment()
         say = report or _say_nothing
+        if speculation not in get_args(Speculation):
+            raise UsageError(f"speculation {speculation!r} is unknown; give {_one_of(Speculation)}")
+        check_preload(preload)
         path = _package_path(str(model), scheme, keep_source, settings, progress, say)
         package = open_package(path)
         try:
-            return cls._from_package(package, context, slots, threads, budget, settings, say)
+            return cls._from_package(
+                package, context, slots, threads, budget, speculation, preload, settings, say
+            )
         except BaseException:
             package.close()
             raise
@@ -116,6 +133,8 @@ class LLM:
         slots: int,
         threads: int | None,
         budget: int | None,
+        speculation: Speculation,
+        preload: Preload,
         settings: Settings,
         say: Callable[[str], None],
     ) -> LLM:
@@ -132,7 +151,7 @@ class LLM:
             slots=slots,
             threads=threads,
             step_tokens=STEP_TOKENS,
-            logit_rows=max(slots, SLOTS),
+            logit_rows=max(slots, SLOTS, MAX_ROWS if speculation == "lookup" else 0),
             budget=budget,
         )
         say(f"{package.name}: {memory.summary}")
@@ -153,6 +172,7 @@ class LLM:
                 threads=threads,
                 isa=settings.isa,
                 max_step_tokens=STEP_TOKENS,
+                preload=preload,
             )
         try:
             return cls(
@@ -163,6 +183,7 @@ class LLM:
                 generation_config=generation_config,
                 plan=memory,
                 package=package,
+                speculation=speculation,
             )
         except BaseException:
             backend.close()
@@ -190,6 +211,11 @@ class LLM:
     def context(self) -> int:
         """Tokens of prompt and answer together, at most."""
         return self.plan.context
+
+    @property
+    def package_path(self) -> Path | None:
+        """The package folder it was loaded from."""
+        return self._package_path
 
     @property
     def backend(self) -> Backend:
@@ -295,6 +321,10 @@ def _release(engine: Engine, backend: Backend, package: Package | None) -> None:
     backend.close()
     if package is not None:
         package.close()
+
+
+def _one_of(choices: Any) -> str:
+    return " or ".join(get_args(choices))
 
 
 def _say_nothing(line: str) -> None:

@@ -66,8 +66,13 @@ class Model {
     /// Maps the pages of all matrices that every token reads, so that the first step takes no page faults;
     /// reads them from disk in order where they are not cached. Failures are ignored: it is only about time.
     void populate() const;
+    /// Keeps all those pages in memory until they are unmapped. Returns 0, or errno of the call that failed.
+    int lock() const;
 
   private:
+    template <class F>
+    void each_matrix(const F& visit) const;
+
     ModelShape shape_;
     std::vector<Layer> layers_;
     Matrix embedding_;

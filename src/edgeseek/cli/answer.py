@@ -52,6 +52,8 @@ def as_json(answer: Answer, load_s: float, peak_rss: int | None) -> dict[str, An
             "load_s": round(load_s, 4),
             "prefill_tokens_per_s": _rounded(timings.prefill_tokens_per_s if timings else None),
             "decode_tokens_per_s": _rounded(timings.decode_tokens_per_s if timings else None),
+            "drafted_tokens": timings.drafted_tokens if timings else 0,
+            "accepted_tokens": timings.accepted_tokens if timings else 0,
             "peak_rss_bytes": peak_rss,
         },
     }
@@ -64,7 +66,8 @@ def timing_line(answer: Answer, load_s: float | None, peak_rss: int | None) -> s
     if timings is not None:
         cached = f" ({timings.cached_tokens} cached)" if timings.cached_tokens else ""
         parts.append(_part("prompt", timings.prompt_tokens, timings.prefill_tokens_per_s, cached))
-        parts.append(_part("answer", len(answer.token_ids), timings.decode_tokens_per_s))
+        guessed = f" ({timings.accepted_tokens} guessed)" if timings.accepted_tokens else ""
+        parts.append(_part("answer", len(answer.token_ids), timings.decode_tokens_per_s, guessed))
     if load_s is not None:
         parts.append(f"loaded in {load_s:.2f} s")
     if peak_rss is not None:

@@ -24,6 +24,7 @@ P = ParamSpec("P")
 
 def build_app() -> typer.Typer:
     """All commands, each from its own file, with the file's docstring as help."""
+    from edgeseek.cli.bench import bench
     from edgeseek.cli.list import list_models
     from edgeseek.cli.perplexity import perplexity
     from edgeseek.cli.pull import pull
@@ -46,6 +47,7 @@ def build_app() -> typer.Typer:
     app.command("list")(_interruptible(list_models))
     app.command("show")(_interruptible(show))
     app.command("rm")(_interruptible(rm))
+    app.command("bench")(_interruptible(bench))
     app.command("perplexity")(_interruptible(perplexity))
     return app
 

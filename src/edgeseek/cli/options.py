@@ -56,6 +56,23 @@ Context = Annotated[
         show_default="least of the model's, 8192 and what fits",
     ),
 ]
+PreloadName = Annotated[
+    str,
+    typer.Option(
+        "--preload",
+        metavar="none|populate|lock|copy",
+        help="How the weights come into memory: when touched, read ahead in the background, read and kept "
+        "(mlock), or copied to huge pages.",
+    ),
+]
+SpeculationName = Annotated[
+    str,
+    typer.Option(
+        "--speculation",
+        metavar="lookup|off",
+        help="Guess tokens from the text so far and verify several in one step; the answer is the same.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 

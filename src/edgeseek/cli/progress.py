@@ -49,6 +49,15 @@ class Progress:
             self._tasks[stage] = bars.add_task(stage, total=total)
         bars.update(self._tasks[stage], completed=done, total=total)
 
+    def step(self, name: str, done: int, total: int) -> None:
+        """Say what is being done, as part `done` of `total`: on a terminal only, in one line that changes."""
+        if not self._terminal.stderr_is_terminal:
+            return
+        bars = self._started()
+        if "step" not in self._tasks:
+            self._tasks["step"] = bars.add_task(name, total=total)
+        bars.update(self._tasks["step"], description=name, completed=done, total=total)
+
     def _stop(self) -> None:
         """Leave the bars as they stand; the next stage starts new ones."""
         if self._bars is not None:

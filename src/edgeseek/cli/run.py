@@ -55,6 +55,8 @@ def run(
     context_tokens: options.Context = None,
     threads: options.Threads = None,
     scheme: options.Scheme = None,
+    speculation: options.SpeculationName = "lookup",
+    preload: options.PreloadName = "populate",
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")
     ] = False,
@@ -82,6 +84,8 @@ def run(
             scheme=scheme,
             context=context_tokens,
             threads=threads,
+            speculation=speculation,
+            preload=preload,
             settings=services.settings,
             progress=progress,
             report=progress.note,

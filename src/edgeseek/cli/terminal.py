@@ -60,6 +60,11 @@ class Terminal:
         """Whether notes and bars go to a screen."""
         return self._stderr.isatty()
 
+    @property
+    def stdout(self) -> TextIO:
+        """Where answers go, for what draws tables itself."""
+        return self._stdout
+
     def write(self, text: str) -> None:
         """Show a piece of an answer at once.
 

@@ -30,6 +30,7 @@ from edgeseek.engine.request import POLL_S, Generation, Request
 from edgeseek.engine.sampler import SamplingState
 from edgeseek.engine.scheduler import Scheduled, Scheduler
 from edgeseek.engine.sequence import Sequence
+from edgeseek.engine.speculative import PromptLookup, StepCosts
 from edgeseek.engine.stopping import StopRules
 from edgeseek.engine.text import TextSource, TextStream
 from edgeseek.errors import EdgeseekError, PromptTooLongError, RuntimeFailure, UsageError
@@ -47,9 +48,10 @@ class Engine:
     """Runs many requests at once on one backend.
 
     `context` caps the tokens of a sequence (default: what the pool and the model hold). `retain` keeps
-    the KV of finished sequences for later requests that begin alike. `check_invariants` verifies the
-    block books after every step (for tests and debugging). Close it, or use `with`; the backend stays
-    the caller's.
+    the KV of finished sequences for later requests that begin alike. `speculate` proposes tokens from a
+    sequence's own text and verifies several in one step; answers are the same with it and without.
+    `check_invariants` verifies the block books after every step (for tests and debugging). Close it, or
+    use `with`; the backend stays the caller's.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Engine:
         step_tokens: int = STEP_TOKENS,
         eos_token_ids: Collection[int] | None = None,
         retain: bool = True,
+        speculate: bool = True,
         check_invariants: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -81,6 +84,7 @@ class Engine:
         self._slots = slots
         self._step_tokens = step_tokens
         self._retain = retain
+        self._costs = StepCosts() if speculate and backend.capabilities.rollback else None
         self._scheduler = self._new_scheduler()
         self._requests: dict[int, Request] = {}
         self._ids = itertools.count()
@@ -110,6 +114,7 @@ class Engine:
             tokens=tokens,
             sampling=SamplingState(params, tokens),
             stopping=StopRules(params, self._eos, limit),
+            lookup=None if self._costs is None else PromptLookup(tokens),
         )
         request = Request(sequence, TextStream(self._tokenizer, params.stop), self._clock())
         self._post(lambda: self._admit(request))
@@ -171,21 +176,48 @@ class Engine:
             request = self._requests[item.sequence.id]
             if request.started_at is None:
                 request.started_at = now
-        return self._backend.forward([item.slice for item in batch])
+        logits = self._backend.forward([item.slice for item in batch])
+        if self._costs is not None and len(logits) == sum(len(item.slice.tokens) for item in batch):
+            self._costs.note(len(logits), self._clock() - now)
+        return logits
 
     def _postprocess(self, batch: Items[Scheduled], logits: npt.NDArray[np.float32]) -> None:
+        drawing = [item for item in batch if item.completes]
         for item in batch:
             self._scheduler.advance(item)
-        drawing = [item.sequence for item in batch if item.completes]
-        rows = [s.sampling.row(len(s.tokens)) for s in drawing]
-        for sequence, outcome in zip(drawing, self._sample(logits, rows), strict=True):
+        rows = [item.sequence.sampling.row(len(item.sequence.tokens)) for item in drawing]
+        firsts = itertools.accumulate((1 + len(item.draft) for item in drawing), initial=0)
+        first = list(firsts)[:-1]
+        for item, start, outcome in zip(drawing, first, self._sample(logits[first], rows), strict=True):
+            self._take(item, logits[start : start + 1 + len(item.draft)], outcome)
+
+    def _take(self, item: Scheduled, logits: npt.NDArray[np.float32], outcome: Sample | Exception) -> None:
+        """Accept a sequence's draws: the first one, then one for each proposed token that came true.
+
+        A draw depends on the tokens before it, so each is made when they are known.
+        """
+        sequence, drawn = item.sequence, list[int]()
+        sequence.drafted_tokens += len(item.draft)
+        while True:
             if isinstance(outcome, Exception):
-                self._fail(sequence, outcome)
-                continue
+                return self._fail(sequence, outcome)
+            right = len(drawn) < len(item.draft) and outcome.token == item.draft[len(drawn)]
+            sequence.accepted_tokens += right
+            drawn.append(outcome.token)
             try:
                 self._accept(sequence, outcome)
             except Exception as error:  # noqa: BLE001
-                self._fail(sequence, error)
+                return self._fail(sequence, error)
+            if sequence.id not in self._requests:
+                return None
+            if not right:
+                break
+            self._scheduler.confirm(sequence)
+            row = sequence.sampling.row(len(sequence.tokens))
+            outcome = self._sample(logits[len(drawn) : len(drawn) + 1], [row])[0]
+        if sequence.lookup is not None:
+            sequence.lookup.learn(drawn)
+        return None
 
     def _sample(self, logits: npt.NDArray[np.float32], rows: Items[SampleRow]) -> list[Sample | Exception]:
         """A sample for each row; where one row is bad (a NaN), the others still get theirs."""
@@ -247,6 +279,7 @@ class Engine:
             slots=self._slots,
             step_tokens=self._step_tokens,
             retain=self._retain,
+            costs=self._costs,
         )
 
     def _admit(self, request: Request) -> None:

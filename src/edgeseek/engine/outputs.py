@@ -40,6 +40,9 @@ class Timings:
     decode_tokens: int
     #: Times its KV was dropped for others and computed again.
     preemptions: int = 0
+    #: Tokens proposed from the sequence's own text, and how many of them were drawn too.
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def prefill_tokens(self) -> int:

@@ -74,6 +74,8 @@ class Request:
             completion_tokens=self.sequence.output_tokens,
             decode_tokens=max(self.drawn - 1, 0),
             preemptions=self.sequence.preemptions,
+            drafted_tokens=self.sequence.drafted_tokens,
+            accepted_tokens=self.sequence.accepted_tokens,
         )
 
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from edgeseek.engine.block_manager import BlockManager, blocks_for
 from edgeseek.engine.retention import RetainedSequences
 from edgeseek.engine.sequence import Sequence
+from edgeseek.engine.speculative import MAX_ROWS, StepCosts
 from edgeseek.errors import RuntimeFailure
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Slice
 
@@ -37,32 +38,42 @@ class Scheduled:
 
     sequence: Sequence
     slice: Slice
+    #: Proposed tokens that the slice ends with; the step verifies them.
+    draft: tuple[int, ...] = ()
 
     @property
     def completes(self) -> bool:
         """Whether the step computes the last token the sequence has, so that the next one can be drawn."""
-        return self.slice.logits == "last"
+        return self.slice.logits != "none"
 
 
-def _scheduled(s: Sequence, tokens: int) -> Scheduled:
+def _scheduled(s: Sequence, tokens: int, draft: tuple[int, ...] = ()) -> Scheduled:
     end = s.computed + tokens
     part = Slice(
-        tokens=s.tokens[s.computed : end],
+        tokens=[*s.tokens[s.computed : end], *draft],
         past=s.computed,
-        block_table=s.block_table[: blocks_for(end)],
-        logits="last" if end == len(s.tokens) else "none",
+        block_table=s.block_table[: blocks_for(end + len(draft))],
+        logits="none" if end < len(s.tokens) else "all" if draft else "last",
     )
-    return Scheduled(s, part)
+    return Scheduled(s, part, draft)
 
 
 class Scheduler:
     """Waiting and running sequences, oldest first.
 
-    `slots` is the most that run at once, and at most `step_tokens`, the tokens of one step.
+    `slots` is the most that run at once, and at most `step_tokens`, the tokens of one step. `costs` decides
+    how many tokens a sequence's proposals may add to a step.
     """
 
     def __init__(
-        self, num_blocks: int, capabilities: Capabilities, *, slots: int, step_tokens: int, retain: bool
+        self,
+        num_blocks: int,
+        capabilities: Capabilities,
+        *,
+        slots: int,
+        step_tokens: int,
+        retain: bool,
+        costs: StepCosts | None = None,
     ) -> None:
         self.blocks = BlockManager(num_blocks)
         self.retained = RetainedSequences(self.blocks, capabilities)
@@ -70,6 +81,7 @@ class Scheduler:
         self._slots = slots
         self._step_tokens = step_tokens
         self._retain = retain
+        self._costs = costs if capabilities.rollback else None
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._prefilled_last = False
@@ -101,6 +113,8 @@ class Scheduler:
         self._admit()
         decodes = [_scheduled(s, 1) for s in self._running if s.remaining == 1]
         prompts = [s for s in self._running if s.remaining > 1]
+        if self._costs is not None and decodes and not prompts and not self._waiting:
+            return self._speculate([item.sequence for item in decodes], self._costs)
         if not self._mixed and decodes and prompts:
             self._prefilled_last = not self._prefilled_last
             if self._prefilled_last:
@@ -112,9 +126,26 @@ class Scheduler:
             budget = min(budget, PROMPT_TOKENS_BESIDE_DECODES)
         return decodes + _share_evenly(prompts, budget)
 
+    def _speculate(self, sequences: list[Sequence], costs: StepCosts) -> list[Scheduled]:
+        """A step of decodes, with proposals where they pay and find room without taking anyone's."""
+        rows, items = len(sequences), []
+        for s in sequences:
+            draft: tuple[int, ...] = ()
+            free = (len(s.block_table) + self.blocks.available) * BLOCK_TOKENS - len(s.tokens)
+            if s.lookup is not None:
+                draft = s.lookup.propose(min(s.wanted - 1, free, MAX_ROWS - rows), costs, rows)
+            self._extend(s, blocks_for(len(s.tokens) + len(draft)))
+            rows += len(draft)
+            items.append(_scheduled(s, 1, draft))
+        return items
+
     def advance(self, scheduled: Scheduled) -> None:
-        """Record that a part was computed."""
-        scheduled.sequence.computed += len(scheduled.slice.tokens)
+        """Record that a part was computed; of a draft, `confirm` says what was right."""
+        scheduled.sequence.computed += len(scheduled.slice.tokens) - len(scheduled.draft)
+
+    def confirm(self, sequence: Sequence) -> None:
+        """Record that a proposed token was drawn too, so that its KV counts."""
+        sequence.computed += 1
 
     def remove(self, sequence: Sequence, *, retain: bool = True) -> None:
         """Take out a sequence that ended; its computed KV is retained unless it is suspect."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edgeseek.engine.sampler import SamplingState
+from edgeseek.engine.speculative import PromptLookup
 from edgeseek.engine.stopping import StopRules
 
 
@@ -22,6 +23,10 @@ class Sequence:
     #: Prompt positions found computed at the first admission.
     cached_tokens: int = 0
     preemptions: int = 0
+    #: Proposes tokens while it decodes; None where speculation is off.
+    lookup: PromptLookup | None = None
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.tokens)
@@ -35,6 +40,11 @@ class Sequence:
     def output_tokens(self) -> int:
         """How many tokens were drawn."""
         return len(self.tokens) - self.prompt_tokens
+
+    @property
+    def wanted(self) -> int:
+        """Tokens it may still get before its length ends it."""
+        return self.stopping.max_tokens - self.output_tokens
 
     def append(self, token: int) -> None:
         """Add a drawn token."""

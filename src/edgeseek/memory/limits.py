@@ -56,7 +56,7 @@ def memory_available(settings: Settings) -> MemoryLimits:
 
 def _machine(settings: Settings) -> MemoryLimit:
     path = settings.proc_root / "meminfo"
-    sizes = _kib_table(read_text(path) or "")
+    sizes = kib_table(read_text(path) or "")
     total = sizes.get("MemTotal")
     # Kernels before 3.14 have no MemAvailable; free memory and page cache are the usual estimate.
     estimate = sizes.get("MemFree", 0) + sizes.get("Buffers", 0) + sizes.get("Cached", 0)
@@ -104,17 +104,17 @@ def _address_space(settings: Settings) -> Iterator[MemoryLimit]:
         if line.startswith("Max address space"):
             soft = _number(line.removeprefix("Max address space").split()[0])
             if soft is not None:
-                status = _kib_table(read_text(settings.proc_root / "self/status") or "")
+                status = kib_table(read_text(settings.proc_root / "self/status") or "")
                 used = status.get("VmSize", 0)
                 yield MemoryLimit("RLIMIT_AS (ulimit -v)", soft, max(0, soft - used))
 
 
 def peak_rss(settings: Settings) -> int | None:
     """This process's peak resident bytes (VmHWM), or None where the kernel does not tell."""
-    return _kib_table(read_text(settings.proc_root / "self/status") or "").get("VmHWM")
+    return kib_table(read_text(settings.proc_root / "self/status") or "").get("VmHWM")
 
 
-def _kib_table(text: str) -> dict[str, int]:
+def kib_table(text: str) -> dict[str, int]:
     """`Name:   123 kB` lines as bytes; other lines are left out."""
     table = {}
     for line in text.splitlines():

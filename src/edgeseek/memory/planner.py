@@ -177,6 +177,13 @@ def plan(
     )
 
 
+def largest_context(config: ModelConfig, planned: MemoryPlan) -> int:
+    """Tokens of the largest single context that fitted when `planned` was made, beside all but its KV."""
+    room = planned.available - (planned.needed - planned.kv)
+    blocks = room // (KV_BLOCK_TOKENS * kv_bytes_per_token(config))
+    return max(0, min(config.max_context, blocks * KV_BLOCK_TOKENS))
+
+
 def _check_options(config: ModelConfig, context: int | None, slots: int, budget: int | None) -> None:
     if slots < 1:
         raise UsageError(f"{slots} sequences at once were asked for; give 1 or more slots")

@@ -14,8 +14,9 @@ import numpy.typing as npt
 from edgeseek import _core
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
-from edgeseek.package import Package
+from edgeseek.package import Package, PackedTensor
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
+from edgeseek.runtime.preload import Preload, check_preload, copy_to_huge_pages, lock_failure
 from edgeseek.runtime.rope import inverse_frequencies
 
 #: Tokens of the largest step; longer prompts are prefilled in chunks of it.
@@ -26,9 +27,10 @@ class NativeBackend:
     """Runs a package on the CPU. Implements `runtime.backend.Backend`; not thread-safe.
 
     `blocks` KV blocks of 32 positions are allocated at once. `isa` forces an instruction set by name;
-    None takes the fastest that the machine has. Raises UsageError for an unknown `isa`,
-    DoesNotFitError when the KV pool cannot be allocated and RuntimeFailure for a package whose tensors
-    contradict its config.
+    None takes the fastest that the machine has. `preload` says how the weights come into memory, see
+    `runtime.preload`. Raises UsageError for an unknown `isa` or `preload`, DoesNotFitError when the KV pool
+    or a copy of the weights cannot be allocated, and RuntimeFailure for a package whose tensors contradict
+    its config or where locking is not allowed.
     """
 
     def __init__(
@@ -39,8 +41,10 @@ class NativeBackend:
         threads: int,
         isa: str | None = None,
         max_step_tokens: int = MAX_STEP_TOKENS,
+        preload: Preload = "populate",
     ) -> None:
         config = package.config
+        check_preload(preload)
         if isa is not None and isa not in _core.supported_isas():
             raise UsageError(
                 f"instruction set {isa!r} is not available here; this machine and build have "
@@ -48,7 +52,8 @@ class NativeBackend:
             )
         self._config = config
         try:
-            self._model = _build_model(package)
+            tensors = copy_to_huge_pages(package.tensors) if preload == "copy" else package.tensors
+            self._model = _build_model(config, tensors)
             self._pool = _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks)
             self._threads = _core.ThreadPool(threads)
             self._runner = _core.Runner(self._model, self._pool, self._threads, isa, max_step_tokens)
@@ -63,8 +68,11 @@ class NativeBackend:
                 needed=needed,
                 available=0,
             ) from error
-        # The first step would take a page fault for every 64 KiB of weights; a thread takes them meanwhile.
-        Thread(target=self._model.populate, name="edgeseek-populate", daemon=True).start()
+        if preload == "populate":
+            # Else the first step takes a page fault for every 64 KiB of weights.
+            Thread(target=self._model.populate, name="edgeseek-populate", daemon=True).start()
+        elif preload == "lock" and (code := self._model.lock()):
+            raise lock_failure(code, self._model.bytes_per_token)
 
     @property
     def config(self) -> ModelConfig:
@@ -161,10 +169,9 @@ def kv_block_bytes(config: ModelConfig) -> int:
     return BLOCK_TOKENS * config.num_layers * config.num_kv_heads * config.head_dim * 2 * 2
 
 
-def _build_model(package: Package) -> _core.Model:
-    config = package.config
+def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor]) -> _core.Model:
     tensors = []
-    for name, tensor in package.tensors.items():
+    for name, tensor in packed.items():
         rows, columns = (*tensor.shape, 1)[:2]
         tensors.append((name, tensor.scheme, tensor.layout, rows, columns, tensor.data))
     return _core.Model(

@@ -1,0 +1,36 @@
+// The figures that speeds are compared with: bounds are checked, and what is measured is positive.
+#include "../kernels/table.h"
+#include "check.h"
+#include "edgeseek/isa.h"
+#include "edgeseek/roofline.h"
+
+using namespace edgeseek;
+
+TEST(sweep_reads_at_every_offset) {
+    ThreadPool threads(2);
+    const SweepMemory memory(4 << 20);
+    for (size_t offset : {size_t{0}, size_t{1}, size_t{63}}) CHECK(memory.sweep(threads, offset) > 0);
+    CHECK_THROWS(std::invalid_argument, memory.sweep(threads, 64));
+}
+
+TEST(sweep_memory_has_bounds) {
+    CHECK_THROWS(std::invalid_argument, SweepMemory(1000));
+    CHECK_THROWS(std::invalid_argument, SweepMemory(size_t{1} << 40));
+}
+
+TEST(chain_counts_its_multiply_accumulates_on_every_set) {
+    for (const std::string& name : supported_isas()) {
+        float sink[16];
+        const uint64_t one = kernels_named(name).int8_chain(1, sink);
+        CHECK(one % (16 * 32) == 0 && one > 0);
+        CHECK(kernels_named(name).int8_chain(10, sink) == 10 * one);
+        CHECK(sink[1] > 0);
+    }
+}
+
+TEST(peak_is_positive_and_its_time_has_bounds) {
+    ThreadPool threads(2);
+    CHECK(int8_peak(threads, best_kernels(), 0.01) > 0);
+    CHECK_THROWS(std::invalid_argument, int8_peak(threads, best_kernels(), 0));
+    CHECK_THROWS(std::invalid_argument, int8_peak(threads, best_kernels(), 1e9));
+}
