@@ -8,17 +8,22 @@
 
 constexpr int kRange = 256;
 constexpr int kKvBlock = 32;
+constexpr int kDirectQueries = 6;  // rows that one pass over the keys serves
+
+// Keys and values come as stored halves, or as floats where so many rows use them that converting first pays.
+ES_INLINE F16 f_cached(const float* p) { return f_load(p); }
+ES_INLINE F16 f_cached(const uint16_t* p) { return f_load_half(p); }
 
 /// scores[r][0..16 N) = sum over dims of q[r][d] * k[d][0..16 N) for M rows.
-template <int M, int N>
-ES_INLINE void score_rows(const float* q, int head_dim, const float* k, float* scores) {
+template <int M, int N, class T>
+ES_INLINE void score_rows(const float* q, int head_dim, const T* k, float* scores) {
     F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
         for (int n = 0; n < N; ++n) acc[m][n] = f_zero();
     }
     for (int d = 0; d < head_dim; ++d) {
         F16 key[N];
-        for (int n = 0; n < N; ++n) key[n] = f_load(k + kKvBlock * d + 16 * n);
+        for (int n = 0; n < N; ++n) key[n] = f_cached(k + kKvBlock * d + 16 * n);
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) {
             const F16 x = f_set1(q[m * head_dim + d]);
@@ -31,15 +36,15 @@ ES_INLINE void score_rows(const float* q, int head_dim, const float* k, float* s
 }
 
 /// out[r][0..16 N) += sum over tokens [begin, end) of p[r][t] * v[t][0..16 N) for M rows.
-template <int M, int N>
-ES_INLINE void value_rows(const float* p, const float* v, int begin, int end, int head_dim, float* out) {
+template <int M, int N, class T>
+ES_INLINE void value_rows(const float* p, const T* v, int begin, int end, int head_dim, float* out) {
     F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
         for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * head_dim + 16 * n);
     }
     for (int t = begin; t < end; ++t) {
         F16 value[N];
-        for (int n = 0; n < N; ++n) value[n] = f_load(v + t * head_dim + 16 * n);
+        for (int n = 0; n < N; ++n) value[n] = f_cached(v + t * head_dim + 16 * n);
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) {
             const F16 weight = f_set1(p[m * kRange + t]);
@@ -51,16 +56,20 @@ ES_INLINE void value_rows(const float* p, const float* v, int begin, int end, in
     }
 }
 
-// Rows in blocks that keep the accumulators in 16 vector registers: 6 x 16 lanes, then up to 3 x 32.
+// Rows in blocks that keep the accumulators in 16 vector registers: 4 to 6 x 16 lanes, or up to 3 x 32.
 
-/// Scores of all rows against one block of keys (floats [head_dim][32]).
-inline void score_block(const float* q, int rows, int head_dim, const float* k, float* scores) {
+template <int M, class T>
+ES_INLINE void score_halves(const float* q, int head_dim, const T* k, float* scores) {
+    for (int half = 0; half < kKvBlock; half += 16) score_rows<M, 1>(q, head_dim, k + half, scores + half);
+}
+
+/// Scores of all rows against one block of keys ([head_dim][32]).
+template <class T>
+void score_block(const float* q, int rows, int head_dim, const T* k, float* scores) {
     int r = 0;
-    for (; r + 6 <= rows; r += 6) {
-        for (int half = 0; half < kKvBlock; half += 16) {
-            score_rows<6, 1>(q + r * head_dim, head_dim, k + half, scores + r * kRange + half);
-        }
-    }
+    for (; r + 6 <= rows; r += 6) score_halves<6>(q + r * head_dim, head_dim, k, scores + r * kRange);
+    if (r + 5 == rows) return score_halves<5>(q + r * head_dim, head_dim, k, scores + r * kRange);
+    if (r + 4 == rows) return score_halves<4>(q + r * head_dim, head_dim, k, scores + r * kRange);
     if (r + 3 <= rows) {
         score_rows<3, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
         r += 3;
@@ -72,22 +81,26 @@ inline void score_block(const float* q, int rows, int head_dim, const float* k, 
     if (r < rows) score_rows<1, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
 }
 
-template <int M>
-ES_INLINE void value_row_block(const float* p, const float* v, int begin, int end, int head_dim, float* out) {
+template <int M, class T>
+ES_INLINE void value_row_block(const float* p, const T* v, int begin, int end, int head_dim, float* out) {
     int d = 0;
     for (; d + 32 <= head_dim; d += 32) value_rows<M, 2>(p, v + d, begin, end, head_dim, out + d);
     if (d < head_dim) value_rows<M, 1>(p, v + d, begin, end, head_dim, out + d);
 }
 
-/// Adds tokens [begin, end) of one block of values (floats [32][head_dim]) to all rows.
-inline void value_block(const float* p, int rows, int head_dim, const float* v, int begin, int end,
-                        float* out) {
+template <int M, class T>
+ES_INLINE void value_narrow(const float* p, const T* v, int begin, int end, int head_dim, float* out) {
+    for (int d = 0; d < head_dim; d += 16) value_rows<M, 1>(p, v + d, begin, end, head_dim, out + d);
+}
+
+/// Adds tokens [begin, end) of one block of values ([32][head_dim]) to all rows.
+template <class T>
+void value_block(const float* p, int rows, int head_dim, const T* v, int begin, int end, float* out) {
     int r = 0;
-    for (; r + 6 <= rows; r += 6) {
-        for (int d = 0; d < head_dim; d += 16) {
-            value_rows<6, 1>(p + r * kRange, v + d, begin, end, head_dim, out + r * head_dim + d);
-        }
-    }
+    for (; r + 6 <= rows; r += 6)
+        value_narrow<6>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
+    if (r + 5 == rows) return value_narrow<5>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
+    if (r + 4 == rows) return value_narrow<4>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
     if (r + 3 <= rows) {
         value_row_block<3>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
         r += 3;
@@ -163,6 +176,10 @@ void attention(const AttentionUnit& u) {
         const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
         for (int t = from; t < to; t += kKvBlock) {
             const uint16_t* k = u.k[(base + t) / kKvBlock];
+            if (rows <= kDirectQueries) {
+                score_block(q, rows, head_dim, k, scores + t);
+                continue;
+            }
             for (int i = 0; i < kKvBlock * head_dim; i += 16) f_store(plane + i, f_load_half(k + i));
             score_block(q, rows, head_dim, plane, scores + t);
         }
@@ -182,6 +199,10 @@ void attention(const AttentionUnit& u) {
             const int begin = at_least(0, first_needed - base - t),
                       end = at_most(kKvBlock, last_position - base - t + 1);
             const uint16_t* v = u.v[(base + t) / kKvBlock];
+            if (rows <= kDirectQueries) {
+                value_block(scores + t, rows, head_dim, v, begin, end, part);
+                continue;
+            }
             for (int i = begin * head_dim; i < end * head_dim; i += 16)
                 f_store(plane + i, f_load_half(v + i));
             value_block(scores + t, rows, head_dim, plane, begin, end, part);

@@ -34,3 +34,5 @@ TEST(peak_is_positive_and_its_time_has_bounds) {
     CHECK_THROWS(std::invalid_argument, int8_peak(threads, best_kernels(), 0));
     CHECK_THROWS(std::invalid_argument, int8_peak(threads, best_kernels(), 1e9));
 }
+
+int main(int argc, char** argv) { return check::run(argc, argv); }
