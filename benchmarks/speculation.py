@@ -18,7 +18,7 @@ from edgeseek import LLM, SamplingParams
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "edgeseek" / "engine" / "stopping.py"
 EDITS = {
     "rename a function": "Rename the method `push` to `feed` everywhere in this file.",
-    "insert a function": "Add a method `reset(self) -> None` to StopTexts, behind `finish`, that forgets all state.",
+    "insert a function": "Add a method `reset(self) -> None`, which forgets all state, behind `finish` in StopTexts.",
     "translate comments": "Translate the docstrings and comments of this file to German.",
 }
 CHATS = {
@@ -93,7 +93,8 @@ def main() -> None:
             f"| {r['ratio']:.2f} | {r['proposed']} | {r['accepted']} |"
         )
     for edit, what in ((True, "edits"), (False, "chat")):
-        print(f"{what}: mean ratio {statistics.mean(float(r['ratio']) for r in records if r['edit'] is edit):.2f}")
+        ratios = [float(r["ratio"]) for r in records if r["edit"] is edit]
+        print(f"{what}: mean ratio {statistics.mean(ratios):.2f}")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Row:
         return {
             "prefill": f"prefill {self.amount} tokens",
             "decode": f"decode at context {self.amount}",
-            "streams": f"decode {self.amount} streams",
+            "streams": f"decode {self.amount} {'stream' if self.amount == 1 else 'streams'}",
         }[self.kind]
 
     def efficiency(self, roofline: Roofline) -> float:

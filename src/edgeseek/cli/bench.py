@@ -12,7 +12,7 @@ from edgeseek.cli.progress import Progress
 from edgeseek.cli.services import Services, services_of
 from edgeseek.cli.terminal import Terminal
 from edgeseek.cli.text import size
-from edgeseek.errors import DoesNotFitError
+from edgeseek.errors import ContextTooLongError, DoesNotFitError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +48,9 @@ def bench(
     sustained: Annotated[
         float, typer.Option("--sustained", metavar="MIN", min=0, help="Also decode for MIN minutes.")
     ] = 0.0,
-    starts: Annotated[bool, typer.Option(help="Also start fresh processes.")] = True,
+    no_starts: Annotated[
+        bool, typer.Option("--no-starts", help="Leave out the starts of fresh processes.")
+    ] = False,
     as_object: options.Json = False,
     devices_table: Annotated[
         bool, typer.Option("--devices-table", help="Print one row to compare boards with.")
@@ -63,7 +65,7 @@ def bench(
     from edgeseek.memory.planner import largest_context
 
     services = services_of(context)
-    plan = _plan(batch, seq, repeat, sustained, starts=starts and not devices_table, short=devices_table)
+    plan = _plan(batch, seq, repeat, sustained, starts=not (no_starts or devices_table), short=devices_table)
     with Progress(services.terminal) as progress:
         llm = _load(services, model, scheme, threads, plan, progress)
     try:
@@ -131,7 +133,7 @@ def _load(
 
     try:
         return load(plan.context)
-    except (DoesNotFitError, ValueError):
+    except (DoesNotFitError, ContextTooLongError):
         return load(None)
 
 
@@ -217,5 +219,5 @@ def devices_rows(report: Report) -> list[str]:
     return [
         "| device | model | ms/token | peak MB | largest context that fits |",
         "|---|---|---:|---:|---:|",
-        f"| {report.device.name} | {report.model} | {step:.1f} | {peak:.0f} | {report.largest_context} |",
+        f"| {report.device.name} | {report.model} | {step:.2f} | {peak:.0f} | {report.largest_context} |",
     ]

@@ -124,6 +124,8 @@ def test_json_is_one_object_with_the_documented_fields(console: Console) -> None
             "load_s": 0.25,
             "prefill_tokens_per_s": 100.0,
             "decode_tokens_per_s": 100.0,
+            "drafted_tokens": 0,
+            "accepted_tokens": 0,
             "peak_rss_bytes": 2048000,
         },
     }
