@@ -18,7 +18,7 @@ from edgeseek import LLM, SamplingParams
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "edgeseek" / "engine" / "stopping.py"
 EDITS = {
     "rename a function": "Rename the method `push` to `feed` everywhere in this file.",
-    "insert a function": "Add a method `reset(self) -> None`, which forgets all state, behind `finish` in StopTexts.",
+    "insert a function": "Add a method `reset(self) -> None` to StopTexts that forgets all state.",
     "translate comments": "Translate the docstrings and comments of this file to German.",
 }
 CHATS = {
