@@ -12,6 +12,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 from edgeseek import LLM, SamplingParams
 
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    records = []
+    records: list[dict[str, Any]] = []
     with (
         LLM.load(options.model, context=4096, threads=options.threads, speculation="off") as plain,
         LLM.load(options.model, context=4096, threads=options.threads, speculation="lookup") as fast,
@@ -93,7 +94,7 @@ def main() -> None:
             f"| {r['ratio']:.2f} | {r['proposed']} | {r['accepted']} |"
         )
     for edit, what in ((True, "edits"), (False, "chat")):
-        ratios = [float(r["ratio"]) for r in records if r["edit"] is edit]
+        ratios = [r["ratio"] for r in records if r["edit"] is edit]
         print(f"{what}: mean ratio {statistics.mean(ratios):.2f}")
 
 

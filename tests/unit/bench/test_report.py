@@ -45,12 +45,9 @@ def test_of_two_measurements_of_the_limits_the_larger_counts() -> None:
 
 
 def test_less_than_800_mb_is_low() -> None:
-    found = report()
-    assert not found.memory_is_low
-    found.least_available = 799_000_000
-    assert found.memory_is_low
-    found.least_available = 800_000_000
-    assert not found.memory_is_low
+    assert not report().memory_is_low
+    assert replace(report(), least_available=799_000_000).memory_is_low
+    assert not replace(report(), least_available=800_000_000).memory_is_low
 
 
 def test_sustained_is_the_median_of_the_last_third() -> None:

@@ -26,7 +26,7 @@ def test_every_choice_gives_the_same_bits(package: Package) -> None:
     ids = list(range(5, 45))
     found = []
     for choice in ("none", "populate", "lock", "copy"):
-        backend = NativeBackend(package, blocks=3, threads=2, preload=choice)  # type: ignore[arg-type]
+        backend = NativeBackend(package, blocks=3, threads=2, preload=choice)
         found.append(logits_of(backend, ids))
         backend.close()
     for other in found[1:]:
