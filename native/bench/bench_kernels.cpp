@@ -107,7 +107,8 @@ void bench_attention(const Kernels& kernels, int head_dim, int heads, int tokens
     u.v = v.data();
     u.scratch = scratch.data();
     const double seconds = best_seconds([&] {
-                               for (int i = 0; i < 20; ++i) kernels.attention(u);
+                               for (int i = 0; i < 20; ++i)
+                                   kernels.attention[static_cast<int>(KvType::f16)](u);
                            }) /
                            20;
     const double macs = 2.0 * tokens * heads * head_dim * context;

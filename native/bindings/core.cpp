@@ -189,13 +189,19 @@ NB_MODULE(_core, m) {
         .def(nb::init<int>(), "threads"_a)
         .def_prop_ro("size", &ThreadPool::size);
 
-    nb::class_<KvPool>(m, "KvPool", "KV cache of `blocks` blocks of 32 positions, binary16, allocated once.")
+    nb::class_<KvPool>(
+        m, "KvPool",
+        "KV cache of `blocks` blocks of 32 positions, allocated once; `type` is 'f16' or 'int8'.")
         .def(
             "__init__",
-            [](KvPool* self, int layers, int kv_heads, int head_dim, int blocks) {
-                new (self) KvPool(KvShape{layers, kv_heads, head_dim}, blocks);
+            [](KvPool* self, int layers, int kv_heads, int head_dim, int blocks, const std::string& type) {
+                if (type != "f16" && type != "int8") {
+                    throw std::invalid_argument("a KV cache is f16 or int8, not '" + type + "'");
+                }
+                const KvType kind = type == "f16" ? KvType::f16 : KvType::int8;
+                new (self) KvPool(KvShape{layers, kv_heads, head_dim, kind}, blocks);
             },
-            "layers"_a, "kv_heads"_a, "head_dim"_a, "blocks"_a)
+            "layers"_a, "kv_heads"_a, "head_dim"_a, "blocks"_a, "type"_a = "f16")
         .def_prop_ro("blocks", &KvPool::blocks)
         .def_prop_ro("block_bytes", [](const KvPool& p) { return p.shape().block_bytes(); })
         .def_prop_ro("bytes", &KvPool::bytes);

@@ -10,24 +10,80 @@ constexpr int kRange = 256;
 constexpr int kKvBlock = 32;
 constexpr int kDirectQueries = 6;  // rows that one pass over the keys serves
 
-// Keys and values come as stored halves, or as floats where so many rows use them that converting first pays.
-ES_INLINE F16 f_cached(const float* p) { return f_load(p); }
-ES_INLINE F16 f_cached(const uint16_t* p) { return f_load_half(p); }
+// One block of keys [head_dim][32] or values [32][head_dim] in each form it is read in. Every form gives the
+// same floats: a code times its scale has 19 significant bits, so the product is exact.
 
-/// scores[r][0..16 N) = sum over dims of q[r][d] * k[d][0..16 N) for M rows.
-template <int M, int N, class T>
-ES_INLINE void score_rows(const float* q, int head_dim, const T* k, float* scores) {
+/// Converted before, where so many rows use it that this pays.
+struct FloatBlock {
+    const float* data;
+    int head_dim;
+    ES_INLINE F16 key_scale(int /*group*/, int /*token*/) const { return f_zero(); }
+    ES_INLINE F16 key(int dim, int token, F16 /*scale*/) const {
+        return f_load(data + kKvBlock * dim + token);
+    }
+    ES_INLINE F16 value_scale(int /*token*/, int /*group*/) const { return f_zero(); }
+    ES_INLINE F16 value(int token, int dim, F16 /*scale*/) const {
+        return f_load(data + token * head_dim + dim);
+    }
+};
+
+struct HalfBlock {
+    const uint16_t* data;
+    int head_dim;
+    ES_INLINE F16 key_scale(int /*group*/, int /*token*/) const { return f_zero(); }
+    ES_INLINE F16 key(int dim, int token, F16 /*scale*/) const {
+        return f_load_half(data + kKvBlock * dim + token);
+    }
+    ES_INLINE F16 value_scale(int /*token*/, int /*group*/) const { return f_zero(); }
+    ES_INLINE F16 value(int token, int dim, F16 /*scale*/) const {
+        return f_load_half(data + token * head_dim + dim);
+    }
+};
+
+struct Int8Block {
+    const uint8_t* codes;
+    const uint16_t* scales;
+    const float* value_scales;  // those of values as floats
+    int head_dim;
+
+    Int8Block(const uint16_t* plane, int dims, const float* floats)
+        : codes(reinterpret_cast<const uint8_t*>(plane)),
+          scales(plane + kKvBlock * dims / 2),
+          value_scales(floats),
+          head_dim(dims) {}
+    ES_INLINE F16 key_scale(int group, int token) const {
+        return f_load_half(scales + kKvBlock * group + token);
+    }
+    ES_INLINE F16 key(int dim, int token, F16 scale) const {
+        return f_mul(f_from_s8(b_load(codes + kKvBlock * dim + token)), scale);
+    }
+    ES_INLINE F16 value_scale(int token, int group) const {
+        return f_set1(value_scales[token * kv_groups(head_dim) + group]);
+    }
+    ES_INLINE F16 value(int token, int dim, F16 scale) const {
+        return f_mul(f_from_s8(b_load(codes + token * head_dim + dim)), scale);
+    }
+};
+
+/// scores[r][0..16 N) = sum over dims of q[r][d] * key[d][first..first + 16 N) for M rows.
+template <int M, int N, class Block>
+ES_INLINE void score_rows(const float* q, int head_dim, const Block& k, int first, float* scores) {
     F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
         for (int n = 0; n < N; ++n) acc[m][n] = f_zero();
     }
-    for (int d = 0; d < head_dim; ++d) {
-        F16 key[N];
-        for (int n = 0; n < N; ++n) key[n] = f_cached(k + kKvBlock * d + 16 * n);
+    for (int begin = 0; begin < head_dim; begin += kKvGroup) {
+        F16 scale[N];
+        for (int n = 0; n < N; ++n) scale[n] = k.key_scale(begin / kKvGroup, first + 16 * n);
+        const int end = begin + kKvGroup < head_dim ? begin + kKvGroup : head_dim;
+        for (int d = begin; d < end; ++d) {
+            F16 key[N];
+            for (int n = 0; n < N; ++n) key[n] = k.key(d, first + 16 * n, scale[n]);
 #pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) {
-            const F16 x = f_set1(q[m * head_dim + d]);
-            for (int n = 0; n < N; ++n) acc[m][n] = f_fma(x, key[n], acc[m][n]);
+            for (int m = 0; m < M; ++m) {
+                const F16 x = f_set1(q[m * head_dim + d]);
+                for (int n = 0; n < N; ++n) acc[m][n] = f_fma(x, key[n], acc[m][n]);
+            }
         }
     }
     for (int m = 0; m < M; ++m) {
@@ -35,16 +91,19 @@ ES_INLINE void score_rows(const float* q, int head_dim, const T* k, float* score
     }
 }
 
-/// out[r][0..16 N) += sum over tokens [begin, end) of p[r][t] * v[t][0..16 N) for M rows.
-template <int M, int N, class T>
-ES_INLINE void value_rows(const float* p, const T* v, int begin, int end, int head_dim, float* out) {
+/// out[r][d..d + 16 N) += sum over tokens [begin, end) of p[r][t] * value[t][d..d + 16 N) for M rows.
+template <int M, int N, class Block>
+ES_INLINE void value_rows(const float* p, const Block& v, int begin, int end, int head_dim, int d,
+                          float* out) {
+    out += d;
     F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
         for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * head_dim + 16 * n);
     }
     for (int t = begin; t < end; ++t) {
         F16 value[N];
-        for (int n = 0; n < N; ++n) value[n] = f_cached(v + t * head_dim + 16 * n);
+        const F16 scale = v.value_scale(t, d / kKvGroup);
+        for (int n = 0; n < N; ++n) value[n] = v.value(t, d + 16 * n, scale);
 #pragma GCC unroll 8
         for (int m = 0; m < M; ++m) {
             const F16 weight = f_set1(p[m * kRange + t]);
@@ -58,44 +117,44 @@ ES_INLINE void value_rows(const float* p, const T* v, int begin, int end, int he
 
 // Rows in blocks that keep the accumulators in 16 vector registers: 4 to 6 x 16 lanes, or up to 3 x 32.
 
-template <int M, class T>
-ES_INLINE void score_halves(const float* q, int head_dim, const T* k, float* scores) {
-    for (int half = 0; half < kKvBlock; half += 16) score_rows<M, 1>(q, head_dim, k + half, scores + half);
+template <int M, class Block>
+ES_INLINE void score_halves(const float* q, int head_dim, const Block& k, float* scores) {
+    for (int half = 0; half < kKvBlock; half += 16) score_rows<M, 1>(q, head_dim, k, half, scores + half);
 }
 
 /// Scores of all rows against one block of keys ([head_dim][32]).
-template <class T>
-void score_block(const float* q, int rows, int head_dim, const T* k, float* scores) {
+template <class Block>
+void score_block(const float* q, int rows, int head_dim, const Block& k, float* scores) {
     int r = 0;
     for (; r + 6 <= rows; r += 6) score_halves<6>(q + r * head_dim, head_dim, k, scores + r * kRange);
     if (r + 5 == rows) return score_halves<5>(q + r * head_dim, head_dim, k, scores + r * kRange);
     if (r + 4 == rows) return score_halves<4>(q + r * head_dim, head_dim, k, scores + r * kRange);
     if (r + 3 <= rows) {
-        score_rows<3, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
+        score_rows<3, 2>(q + r * head_dim, head_dim, k, 0, scores + r * kRange);
         r += 3;
     }
     if (r + 2 <= rows) {
-        score_rows<2, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
+        score_rows<2, 2>(q + r * head_dim, head_dim, k, 0, scores + r * kRange);
         r += 2;
     }
-    if (r < rows) score_rows<1, 2>(q + r * head_dim, head_dim, k, scores + r * kRange);
+    if (r < rows) score_rows<1, 2>(q + r * head_dim, head_dim, k, 0, scores + r * kRange);
 }
 
-template <int M, class T>
-ES_INLINE void value_row_block(const float* p, const T* v, int begin, int end, int head_dim, float* out) {
+template <int M, class Block>
+ES_INLINE void value_row_block(const float* p, const Block& v, int begin, int end, int head_dim, float* out) {
     int d = 0;
-    for (; d + 32 <= head_dim; d += 32) value_rows<M, 2>(p, v + d, begin, end, head_dim, out + d);
-    if (d < head_dim) value_rows<M, 1>(p, v + d, begin, end, head_dim, out + d);
+    for (; d + 32 <= head_dim; d += 32) value_rows<M, 2>(p, v, begin, end, head_dim, d, out);
+    if (d < head_dim) value_rows<M, 1>(p, v, begin, end, head_dim, d, out);
 }
 
-template <int M, class T>
-ES_INLINE void value_narrow(const float* p, const T* v, int begin, int end, int head_dim, float* out) {
-    for (int d = 0; d < head_dim; d += 16) value_rows<M, 1>(p, v + d, begin, end, head_dim, out + d);
+template <int M, class Block>
+ES_INLINE void value_narrow(const float* p, const Block& v, int begin, int end, int head_dim, float* out) {
+    for (int d = 0; d < head_dim; d += 16) value_rows<M, 1>(p, v, begin, end, head_dim, d, out);
 }
 
 /// Adds tokens [begin, end) of one block of values ([32][head_dim]) to all rows.
-template <class T>
-void value_block(const float* p, int rows, int head_dim, const T* v, int begin, int end, float* out) {
+template <class Block>
+void value_block(const float* p, int rows, int head_dim, const Block& v, int begin, int end, float* out) {
     int r = 0;
     for (; r + 6 <= rows; r += 6)
         value_narrow<6>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
@@ -147,7 +206,38 @@ inline void merge_range(float* m0, float* l0, float* o0, float m1, float l1, con
     }
 }
 
+template <KvType type>
+struct BlockOf {
+    using T = HalfBlock;
+};
+template <>
+struct BlockOf<KvType::int8> {
+    using T = Int8Block;
+};
+
+/// Keys of a block as floats [head_dim][32].
+template <class Block>
+void convert_keys(const Block& block, int head_dim, float* out) {
+    for (int d = 0; d < head_dim; ++d) {
+        for (int t = 0; t < kKvBlock; t += 16) {
+            f_store(out + kKvBlock * d + t, block.key(d, t, block.key_scale(d / kKvGroup, t)));
+        }
+    }
+}
+
+/// Tokens [begin, end) of a block's values as floats [32][head_dim].
+template <class Block>
+void convert_values(const Block& block, int begin, int end, int head_dim, float* out) {
+    for (int t = begin; t < end; ++t) {
+        for (int d = 0; d < head_dim; d += 16) {
+            f_store(out + t * head_dim + d, block.value(t, d, block.value_scale(t, d / kKvGroup)));
+        }
+    }
+}
+
+template <KvType type>
 void attention(const AttentionUnit& u) {
+    using Block = typename BlockOf<type>::T;
     const int rows = u.tokens * u.heads, head_dim = u.head_dim;
     float* scores = u.scratch;              // [rows][256]
     float* q = scores + rows * kRange;      // [rows][head_dim], scaled
@@ -158,6 +248,14 @@ void attention(const AttentionUnit& u) {
     float* running_sum = running_max + rows;
     float* range_max = running_sum + rows;
     float* range_sum = range_max + rows;
+    float* value_scales = range_sum + rows;  // int8: those of one block of V, [32][groups]
+    const auto block_of = [&](const uint16_t* data) {
+        if constexpr (type == KvType::int8) {
+            return Block(data, head_dim, value_scales);
+        } else {
+            return Block{data, head_dim};
+        }
+    };
 
     const F16 scale = f_set1(u.scale);
     for (int r = 0; r < rows; ++r) {
@@ -175,13 +273,13 @@ void attention(const AttentionUnit& u) {
         const int from = at_least(0, (first_needed - base) / kKvBlock * kKvBlock);
         const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
         for (int t = from; t < to; t += kKvBlock) {
-            const uint16_t* k = u.k[(base + t) / kKvBlock];
+            const Block k = block_of(u.k[(base + t) / kKvBlock]);
             if (rows <= kDirectQueries) {
                 score_block(q, rows, head_dim, k, scores + t);
                 continue;
             }
-            for (int i = 0; i < kKvBlock * head_dim; i += 16) f_store(plane + i, f_load_half(k + i));
-            score_block(q, rows, head_dim, plane, scores + t);
+            convert_keys(k, head_dim, plane);
+            score_block(q, rows, head_dim, FloatBlock{plane, head_dim}, scores + t);
         }
         for (int r = 0; r < rows; ++r) {
             const int position = u.first_position + r / u.heads;
@@ -198,14 +296,17 @@ void attention(const AttentionUnit& u) {
         for (int t = from; t < to; t += kKvBlock) {
             const int begin = at_least(0, first_needed - base - t),
                       end = at_most(kKvBlock, last_position - base - t + 1);
-            const uint16_t* v = u.v[(base + t) / kKvBlock];
+            const Block v = block_of(u.v[(base + t) / kKvBlock]);
+            if constexpr (type == KvType::int8) {
+                for (int i = 0; i < kKvBlock * kv_groups(head_dim); i += 16)
+                    f_store(value_scales + i, f_load_half(v.scales + i));
+            }
             if (rows <= kDirectQueries) {
                 value_block(scores + t, rows, head_dim, v, begin, end, part);
                 continue;
             }
-            for (int i = begin * head_dim; i < end * head_dim; i += 16)
-                f_store(plane + i, f_load_half(v + i));
-            value_block(scores + t, rows, head_dim, plane, begin, end, part);
+            convert_values(v, begin, end, head_dim, plane);
+            value_block(scores + t, rows, head_dim, FloatBlock{plane, head_dim}, begin, end, part);
         }
         for (int r = 0; r < rows; ++r) {
             if (range_sum[r] == 0.0f) continue;

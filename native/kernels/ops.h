@@ -114,3 +114,35 @@ void store_kv(const float* k, const float* v, int head_dim, uint16_t* k_column, 
         f_store_half(v_row + i, f_load(v + i));
     }
 }
+
+/// Quantizes one group of up to 32 floats (16 or 32) to codes; returns the scale as a half.
+/// scale = half(largest / 127); code = round to nearest even(x / scale), within +-127.
+ES_INLINE uint16_t quantize_kv_group(const float* x, int count, int8_t* codes) {
+    F16 largest = f_zero();
+    for (int i = 0; i < count; i += 16) largest = f_max(f_abs(f_load(x + i)), largest);
+    const float top = f_reduce_max(largest);
+    const uint16_t half = float_to_half(top / 127.0f < 65504.0f ? top / 127.0f : 65504.0f);
+    const float scale = half_to_float(half);
+    const F16 inverse = f_set1(scale > 0.0f ? 1.0f / scale : 0.0f);
+    const F16 high = f_set1(127.0f), low = f_set1(-127.0f);
+    for (int i = 0; i < count; i += 16) {
+        f_store_int8(codes + i, f_max(f_min(f_mul(f_load(x + i), inverse), high), low));
+    }
+    return half;
+}
+
+void store_kv_int8(const float* k, const float* v, int head_dim, int column, uint16_t* k_plane,
+                   uint16_t* v_plane) {
+    const int groups = kv_groups(head_dim);
+    auto* k_codes = reinterpret_cast<int8_t*>(k_plane);
+    auto* v_codes = reinterpret_cast<int8_t*>(v_plane) + column * head_dim;
+    uint16_t* k_scales = k_plane + kBlockTokens * head_dim / 2;
+    uint16_t* v_scales = v_plane + kBlockTokens * head_dim / 2 + column * groups;
+    for (int g = 0; g < groups; ++g) {
+        const int first = g * kKvGroup, count = head_dim - first < kKvGroup ? head_dim - first : kKvGroup;
+        int8_t codes[kKvGroup];
+        k_scales[g * kBlockTokens + column] = quantize_kv_group(k + first, count, codes);
+        for (int i = 0; i < count; ++i) k_codes[kBlockTokens * (first + i) + column] = codes[i];
+        v_scales[g] = quantize_kv_group(v + first, count, v_codes + first);
+    }
+}

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "edgeseek/kv_pool.h"
 #include "edgeseek/scheme.h"
 
 namespace edgeseek {
@@ -60,15 +61,16 @@ struct AttentionUnit {
     int head_dim;
     int window;  // 0: all positions
     float scale;
-    const uint16_t* const* k;  // per KV block: [head_dim][32] halves of this KV head
-    const uint16_t* const* v;  // per KV block: [32][head_dim]
+    const uint16_t* const* k;  // per KV block: this KV head's plane of keys, see KvShape
+    const uint16_t* const* v;  // per KV block: its plane of values
     float* scratch;            // attention_scratch_floats(...)
 };
 
 /// Floats of scratch that `attention` needs.
 inline size_t attention_scratch_floats(int tokens, int heads, int head_dim) {
     const size_t rows = static_cast<size_t>(tokens) * static_cast<size_t>(heads);
-    return 64 + rows * (256 + 3 * static_cast<size_t>(head_dim) + 48) + 32 * static_cast<size_t>(head_dim);
+    return 64 + rows * (256 + 3 * static_cast<size_t>(head_dim) + 48) + 32 * static_cast<size_t>(head_dim) +
+           32 * static_cast<size_t>(kv_groups(head_dim));
 }
 
 struct Kernels {
@@ -86,7 +88,10 @@ struct Kernels {
     void (*rope)(float* x, int heads, int head_dim, const float* cosine, const float* sine);
     /// Writes one token's key (strided by 32) and value of one head as halves.
     void (*store_kv)(const float* k, const float* v, int head_dim, uint16_t* k_column, uint16_t* v_row);
-    void (*attention)(const AttentionUnit& unit);
+    /// The same for an int8 cache: `column` is the token's place in its block.
+    void (*store_kv_int8)(const float* k, const float* v, int head_dim, int column, uint16_t* k_plane,
+                          uint16_t* v_plane);
+    void (*attention[kKvTypeCount])(const AttentionUnit& unit);  // indexed by KvType
     /// Arithmetic alone, see peak.h; `sink` takes 16 floats.
     uint64_t (*int8_chain)(size_t groups, float* sink);
 };

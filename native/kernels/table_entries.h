@@ -19,7 +19,9 @@ inline Kernels make_table(const char* name) {
     t.add = add;
     t.rope = rope;
     t.store_kv = store_kv;
-    t.attention = attention;
+    t.store_kv_int8 = store_kv_int8;
+    t.attention[static_cast<int>(KvType::f16)] = attention<KvType::f16>;
+    t.attention[static_cast<int>(KvType::int8)] = attention<KvType::int8>;
     t.int8_chain = int8_chain;
     return t;
 }

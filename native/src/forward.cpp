@@ -266,8 +266,13 @@ void Runner::Pass::rotate_and_store(int layer, int row, int kv_head) {
     const BatchSlice& slice = batch_.slices[static_cast<size_t>(row_slice_[r])];
     const int position = row_position_[r], block = slice.blocks[position / kBlockTokens];
     const int column = position % kBlockTokens;
-    kernels_.store_kv(k, v, dim, runner_.pool_.k(block, layer, kv_head) + column,
-                      runner_.pool_.v(block, layer, kv_head) + static_cast<size_t>(column) * width);
+    uint16_t* k_plane = runner_.pool_.k(block, layer, kv_head);
+    uint16_t* v_plane = runner_.pool_.v(block, layer, kv_head);
+    if (runner_.pool_.shape().type == KvType::int8) {
+        kernels_.store_kv_int8(k, v, dim, column, k_plane, v_plane);
+    } else {
+        kernels_.store_kv(k, v, dim, k_plane + column, v_plane + static_cast<size_t>(column) * width);
+    }
 }
 
 void Runner::Pass::run_unit(Worker& worker, int layer, const AttentionTask& task, int kv_head) {
@@ -296,7 +301,7 @@ void Runner::Pass::run_unit(Worker& worker, int layer, const AttentionTask& task
     unit.k = own.k_planes.get();
     unit.v = own.v_planes.get();
     unit.scratch = own.attention.get();
-    kernels_.attention(unit);
+    kernels_.attention[static_cast<int>(runner_.pool_.shape().type)](unit);
 }
 
 void Runner::Pass::attend(Worker& worker, int layer) {

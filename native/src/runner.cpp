@@ -20,7 +20,7 @@ Runner::Runner(const Model& model, KvPool& pool, ThreadPool& threads, const Kern
     if (max_tokens < 1 || max_tokens > 1 << 16) {
         fail("max_tokens must be 1 to 65536, not " + std::to_string(max_tokens));
     }
-    const KvShape have = pool.shape(), want = model.shape().kv();
+    const KvShape have = pool.shape(), want = model.shape().kv(have.type);
     if (have.layers != want.layers || have.kv_heads != want.kv_heads || have.head_dim != want.head_dim) {
         fail("the KV pool was made for another model");
     }

@@ -103,7 +103,7 @@ inline void run_attention(const Kernels& kernels, const PagedCache& cache, const
     unit.k = cache.k_table();
     unit.v = cache.v_table();
     unit.scratch = scratch.data();
-    kernels.attention(unit);
+    kernels.attention[static_cast<int>(edgeseek::KvType::f16)](unit);
 }
 
 /// All tokens in units of at most `chunk` tokens.

@@ -108,4 +108,8 @@ inline Guarded<float> random_floats(Random& random, size_t count, float low = -2
     return x;
 }
 
+inline bool same_bits(const Guarded<float>& a, const Guarded<float>& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
 }  // namespace kernel_testing

@@ -15,10 +15,6 @@ std::string label(const Kernels& kernels, const AttentionShape& s) {
            std::to_string(s.first_position) + " window " + std::to_string(s.window);
 }
 
-bool same_bits(const Guarded<float>& a, const Guarded<float>& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
-
 /// The largest difference of `out` from attention in double precision.
 double worst_error(PagedCache& cache, const AttentionShape& s, const Guarded<float>& q,
                    const Guarded<float>& out) {

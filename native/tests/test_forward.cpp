@@ -23,7 +23,7 @@ uint64_t digest(const std::vector<float>& values) {
 struct Rig {
     Rig(const TinyModel& tiny, const Kernels& kernels, int threads)
         : model(tiny.build()),
-          pool(tiny.shape.kv(), 40),
+          pool(tiny.shape.kv(KvType::f16), 40),
           workers(threads),
           runner(*model, pool, workers, kernels, 300) {}
     std::unique_ptr<Model> model;

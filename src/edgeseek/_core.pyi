@@ -23,9 +23,11 @@ class ThreadPool:
     def size(self) -> int: ...
 
 class KvPool:
-    """KV cache of `blocks` blocks of 32 positions, binary16, allocated once."""
+    """
+    KV cache of `blocks` blocks of 32 positions, allocated once; `type` is 'f16' or 'int8'.
+    """
 
-    def __init__(self, layers: int, kv_heads: int, head_dim: int, blocks: int) -> None: ...
+    def __init__(self, layers: int, kv_heads: int, head_dim: int, blocks: int, type: str = 'f16') -> None: ...
 
     @property
     def blocks(self) -> int: ...

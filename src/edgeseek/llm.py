@@ -22,7 +22,7 @@ from edgeseek.engine.speculative import MAX_ROWS
 from edgeseek.errors import ChatTemplateError, PackageFormatError, UsageError
 from edgeseek.memory.cpus import usable_cpus
 from edgeseek.memory.limits import memory_available
-from edgeseek.memory.planner import MemoryPlan, plan
+from edgeseek.memory.planner import KvType, MemoryPlan, plan
 from edgeseek.package import Package, is_package, open_package
 from edgeseek.runtime.backend import Backend
 from edgeseek.runtime.preload import Preload, check_preload
@@ -91,6 +91,7 @@ class LLM:
         budget: int | None = None,
         speculation: Speculation = "lookup",
         preload: Preload = "populate",
+        kv: KvType = "f16",
         keep_source: bool = False,
         settings: Settings | None = None,
         progress: Progress | None = None,
@@ -105,7 +106,8 @@ class LLM:
         `budget` caps the bytes this model may take. `speculation` "lookup" guesses tokens from the text so
         far and verifies several in one step; it changes speed, never an answer. `preload` says how the
         weights come into memory: "none", "populate" (in the background), "lock" or "copy", see
-        `runtime.preload`. `report` gets one line for each thing done.
+        `runtime.preload`. `kv` "int8" stores keys and values in half the memory of "f16". `report` gets one
+        line for each thing done.
 
         Raises UnknownModelError, UsageError, CheckpointError, PackageError, DownloadError, StorageError,
         DoesNotFitError (with the numbers), TokenizerError or RuntimeFailure.
@@ -115,11 +117,13 @@ class LLM:
         if speculation not in get_args(Speculation):
             raise UsageError(f"speculation {speculation!r} is unknown; give {_one_of(Speculation)}")
         check_preload(preload)
+        if kv not in get_args(KvType):
+            raise UsageError(f"a KV cache of type {kv!r} is unknown; give {_one_of(KvType)}")
         path = _package_path(str(model), scheme, keep_source, settings, progress, say)
         package = open_package(path)
         try:
             return cls._from_package(
-                package, context, slots, threads, budget, speculation, preload, settings, say
+                package, context, slots, threads, budget, speculation, preload, kv, settings, say
             )
         except BaseException:
             package.close()
@@ -135,6 +139,7 @@ class LLM:
         budget: int | None,
         speculation: Speculation,
         preload: Preload,
+        kv: KvType,
         settings: Settings,
         say: Callable[[str], None],
     ) -> LLM:
@@ -153,6 +158,7 @@ class LLM:
             step_tokens=STEP_TOKENS,
             logit_rows=max(slots, SLOTS, MAX_ROWS if speculation == "lookup" else 0),
             budget=budget,
+            kv=kv,
         )
         say(f"{package.name}: {memory.summary}")
         generation_config = package.generation_config
@@ -173,6 +179,7 @@ class LLM:
                 isa=settings.isa,
                 max_step_tokens=STEP_TOKENS,
                 preload=preload,
+                kv=kv,
             )
         try:
             return cls(

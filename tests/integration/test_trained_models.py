@@ -71,3 +71,17 @@ def test_perplexity_is_that_of_the_dequantized_weights(
         result = perplexity(llm, text, window=WINDOW)
     assert result.windows == facts[name]["eval_tokens"] // WINDOW
     assert result.perplexity == pytest.approx(facts[name]["perplexity"][scheme], rel=0.005)
+
+
+def test_an_int8_cache_costs_less_than_half_a_percent_of_perplexity(
+    test_model: Callable[[str], Path], settings: Settings
+) -> None:
+    text = test_model("eval.txt").read_text(encoding="utf-8")[:20_000]
+    found = []
+    for kv in ("f16", "int8"):
+        with LLM.load(
+            test_model("SmolLM2-135M-Instruct.Q4_1.gguf"), context=2048, kv=kv, settings=settings
+        ) as llm:
+            found.append(perplexity(llm, text, 2048).perplexity)
+    assert found[1] != found[0]
+    assert abs(found[1] / found[0] - 1) < 0.005

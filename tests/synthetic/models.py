@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeseek.checkpoints import open_checkpoint
+from edgeseek.memory.planner import KvType
 from edgeseek.package import Package, convert, open_package
 from edgeseek.quantize.schemes import Scheme
 from edgeseek.runtime.backend import BLOCK_TOKENS, Slice
@@ -41,9 +42,11 @@ def package_folder(checkpoint_folder: Path, target: Path, scheme: Scheme) -> Pac
     return open_package(target)
 
 
-def backend_of(package: Package, tokens: int, threads: int = 2, isa: str | None = None) -> NativeBackend:
+def backend_of(
+    package: Package, tokens: int, threads: int = 2, isa: str | None = None, kv: KvType = "f16"
+) -> NativeBackend:
     """A backend with KV for `tokens` positions and one spare block."""
-    return NativeBackend(package, blocks=-(-tokens // BLOCK_TOKENS) + 1, threads=threads, isa=isa)
+    return NativeBackend(package, blocks=-(-tokens // BLOCK_TOKENS) + 1, threads=threads, isa=isa, kv=kv)
 
 
 def logits_of(

@@ -41,6 +41,21 @@ def test_chunks_threads_and_instruction_sets_give_the_same_bits(
                 assert bits(logits_of(backend, ids, chunks)) == whole, (isa, threads, chunk)
 
 
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_int8_cache_gives_the_same_bits_every_way(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    ids = prompt_ids(case, LENGTH)
+    with package_of(case, tmp_path, "q8") as package:
+        whole = logits_of(backend_of(package, LENGTH, threads=1, kv="int8"), ids)
+        exact = logits_of(backend_of(package, LENGTH, threads=1), ids)
+        assert 0 < np.abs(whole - exact).max() < 0.1 * np.abs(exact).max()
+        for isa in _core.supported_isas():
+            for threads, chunk in WAYS:
+                backend = backend_of(package, LENGTH, threads=threads, isa=isa, kv="int8")
+                chunks = [chunk] * -(-LENGTH // chunk)
+                assert bits(logits_of(backend, ids, chunks)) == bits(whole), (isa, threads, chunk)
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_batch_of_eight_gives_each_the_bits_it_gets_alone(

@@ -9,14 +9,31 @@ namespace edgeseek {
 
 constexpr int kBlockTokens = 32;
 
-/// Planes of one block: [layer]{ K [kv_head][head_dim][32], V [kv_head][32][head_dim] }, binary16.
+enum class KvType : uint8_t { f16, int8 };
+constexpr int kKvTypeCount = 2;
+
+/// Dimensions of a head that share a scale per token in an int8 cache; the last group may have fewer.
+constexpr int kKvGroup = 32;
+
+constexpr int kv_groups(int head_dim) { return (head_dim + kKvGroup - 1) / kKvGroup; }
+
+/// Planes of one block: [layer]{ K [kv_head] heads, V [kv_head] heads }. A head of K holds [head_dim][32
+/// tokens], a head of V [32 tokens][head_dim]. f16: binary16. int8: codes, and behind them binary16 scales,
+/// of K [group][32 tokens], of V [32 tokens][group]; a value is code x scale of its token and group.
 struct KvShape {
     int layers = 0;
     int kv_heads = 0;
     int head_dim = 0;
+    KvType type = KvType::f16;
 
-    size_t plane_halves() const { return static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim) * 32; }
-    size_t block_bytes() const { return static_cast<size_t>(layers) * 2 * plane_halves() * sizeof(uint16_t); }
+    /// Bytes of one head of K or V in a block, a multiple of 64.
+    size_t head_bytes() const {
+        const auto dim = static_cast<size_t>(head_dim), groups = static_cast<size_t>(kv_groups(head_dim));
+        return kBlockTokens * (type == KvType::f16 ? 2 * dim : dim + 2 * groups);
+    }
+    size_t block_bytes() const {
+        return static_cast<size_t>(layers) * 2 * static_cast<size_t>(kv_heads) * head_bytes();
+    }
 };
 
 class KvPool {
@@ -32,15 +49,16 @@ class KvPool {
     int blocks() const { return blocks_; }
     size_t bytes() const { return static_cast<size_t>(blocks_) * shape_.block_bytes(); }
 
+    /// The head's plane in 16-bit units, whatever the type.
     uint16_t* k(int block, int layer, int head) const { return plane(block, layer, 0, head); }
     uint16_t* v(int block, int layer, int head) const { return plane(block, layer, 1, head); }
 
   private:
     uint16_t* plane(int block, int layer, size_t which, int head) const {
-        uint16_t* base = data_ + static_cast<size_t>(block) * shape_.block_bytes() / sizeof(uint16_t);
-        const size_t head_halves = static_cast<size_t>(shape_.head_dim) * 32;
-        return base + (static_cast<size_t>(layer) * 2 + which) * shape_.plane_halves() +
-               static_cast<size_t>(head) * head_halves;
+        const size_t plane = (static_cast<size_t>(layer) * 2 + which) * static_cast<size_t>(shape_.kv_heads);
+        const size_t bytes = static_cast<size_t>(block) * shape_.block_bytes() +
+                             (plane + static_cast<size_t>(head)) * shape_.head_bytes();
+        return data_ + bytes / sizeof(uint16_t);
     }
 
     KvShape shape_;

@@ -25,7 +25,7 @@ struct ModelShape {
 
     size_t q_width() const { return static_cast<size_t>(heads) * static_cast<size_t>(head_dim); }
     size_t kv_width() const { return static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim); }
-    KvShape kv() const { return {layers, kv_heads, head_dim}; }
+    KvShape kv(KvType type) const { return {layers, kv_heads, head_dim, type}; }
 };
 
 struct Linear {

@@ -19,7 +19,6 @@ from edgeseek.engine.engine import STEP_TOKENS
 from edgeseek.errors import RuntimeFailure
 from edgeseek.llm import LLM
 from edgeseek.memory.limits import memory_available
-from edgeseek.memory.planner import kv_bytes_per_token
 from edgeseek.runtime.native import NativeBackend
 from edgeseek.settings import Settings
 
@@ -146,7 +145,7 @@ class _Suite:
         rate = self._part(
             name, context, streams, lambda w: w.decode(context, streams, plan.steps, plan.repeat)
         )
-        cached = kv_bytes_per_token(self._llm.config) * (context - plan.steps / 2)
+        cached = self._backend.kv_bytes_per_token * (context - plan.steps / 2)
         cost = self._backend.bytes_per_token / streams + cached
         self._report.rows.append(
             Row(

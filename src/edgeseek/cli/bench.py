@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -42,6 +42,7 @@ def bench(
     ] = None,
     threads: options.Threads = None,
     scheme: options.Scheme = None,
+    kv: options.Kv = "f16",
     repeat: Annotated[
         int, typer.Option("--repeat", metavar="N", min=1, help="Runs of which the median counts.")
     ] = 3,
@@ -67,7 +68,7 @@ def bench(
     services = services_of(context)
     plan = _plan(batch, seq, repeat, sustained, starts=not (no_starts or devices_table), short=devices_table)
     with Progress(services.terminal) as progress:
-        llm = _load(services, model, scheme, threads, plan, progress)
+        llm = _load(services, model, plan, progress, scheme=scheme, threads=threads, kv=kv)
     try:
         with Progress(services.terminal, counts_tokens=True) as progress:
             report = run_suite(
@@ -115,20 +116,17 @@ def _plan(
     )
 
 
-def _load(
-    services: Services, model: str, scheme: str | None, threads: int | None, plan: Plan, progress: Progress
-) -> LLM:
+def _load(services: Services, model: str, plan: Plan, progress: Progress, **options: Any) -> LLM:
     """The model with room for the plan, or for as much of it as fits."""
 
     def load(context: int | None) -> LLM:
         return services.load(
             model,
-            scheme=scheme,
             context=context,
-            threads=threads,
             settings=services.settings,
             progress=progress,
             report=progress.note,
+            **options,
         )
 
     try:

@@ -56,6 +56,12 @@ Context = Annotated[
         show_default="least of the model's, 8192 and what fits",
     ),
 ]
+Kv = Annotated[
+    str,
+    typer.Option(
+        "--kv", metavar="f16|int8", help="How keys and values are stored; int8 takes half the memory."
+    ),
+]
 PreloadName = Annotated[
     str,
     typer.Option(

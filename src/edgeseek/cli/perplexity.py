@@ -25,6 +25,7 @@ def perplexity(
     ] = 512,
     threads: options.Threads = None,
     scheme: options.Scheme = None,
+    kv: options.Kv = "f16",
     as_object: options.Json = False,
 ) -> None:
     """Measure how well a model predicts a text.
@@ -41,6 +42,7 @@ def perplexity(
                 scheme=scheme,
                 context=window,
                 threads=threads,
+                kv=kv,
                 settings=services.settings,
                 progress=progress,
                 report=progress.note,

@@ -57,6 +57,7 @@ def run(
     scheme: options.Scheme = None,
     speculation: options.SpeculationName = "lookup",
     preload: options.PreloadName = "populate",
+    kv: options.Kv = "f16",
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")
     ] = False,
@@ -86,6 +87,7 @@ def run(
             threads=threads,
             speculation=speculation,
             preload=preload,
+            kv=kv,
             settings=services.settings,
             progress=progress,
             report=progress.note,

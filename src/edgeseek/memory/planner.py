@@ -7,11 +7,16 @@ Knows nothing of engine, server or command line.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.errors import ContextTooLongError, DoesNotFitError, UsageError
 from edgeseek.memory.limits import MemoryLimit, MemoryLimits
 
+#: How keys and values are stored; int8 halves them.
+KvType = Literal["f16", "int8"]
+#: Dimensions of a head that share a scale in an int8 cache (native/include/edgeseek/kv_pool.h).
+KV_GROUP = 32
 #: Token positions in one KV block: the runtime's BLOCK_TOKENS, which may not be imported from here.
 KV_BLOCK_TOKENS = 32
 #: Context where neither the caller asks for one nor the model or the memory is smaller.
@@ -73,9 +78,13 @@ class MemoryPlan:
         )
 
 
-def kv_bytes_per_token(config: ModelConfig) -> int:
-    """Bytes of keys and values of one position at f16: 2 planes × 2 bytes, each head of each layer."""
-    return config.num_layers * config.num_kv_heads * config.head_dim * 2 * 2
+def kv_bytes_per_token(config: ModelConfig, kv: KvType = "f16") -> int:
+    """Bytes of keys and values of one position: 2 planes, each head of each layer.
+
+    f16: 2 bytes for each dimension. int8: 1 byte, and a scale of 2 bytes for each 32 dimensions begun.
+    """
+    head = 2 * config.head_dim if kv == "f16" else config.head_dim + 2 * -(-config.head_dim // KV_GROUP)
+    return config.num_layers * config.num_kv_heads * 2 * head
 
 
 def kv_blocks(context: int, slots: int) -> int:
@@ -133,13 +142,14 @@ def plan(
     step_tokens: int = STEP_TOKENS,
     logit_rows: int | None = None,
     budget: int | None = None,
+    kv: KvType = "f16",
 ) -> MemoryPlan:
     """Plan the memory of a model whose package holds `weight_bytes` of weights.
 
     `context` is in tokens; None takes the least of the model's own, DEFAULT_CONTEXT and what fits.
     `slots` is how many such contexts the pool holds. `logit_rows` is the most rows of logits in a step
     (default: one per slot, and STEP_SEQUENCES at least). `budget` caps the bytes; it takes no reserve,
-    since whoever states it has chosen it.
+    since whoever states it has chosen it. `kv` is how keys and values are stored.
 
     Raises UsageError for a number that makes no sense, ContextTooLongError, and DoesNotFitError with the
     figures where the model or the asked context does not fit.
@@ -150,7 +160,7 @@ def plan(
     logits = logits_bytes(config, rows)
     work = work_bytes(config, step_tokens)
     runtime = runtime_bytes(config, threads)
-    block_bytes = KV_BLOCK_TOKENS * kv_bytes_per_token(config)
+    block_bytes = KV_BLOCK_TOKENS * kv_bytes_per_token(config, kv)
     fixed = weight_bytes + work + logits + runtime
     fitting = (available - fixed) // (block_bytes * slots) * KV_BLOCK_TOKENS
 
@@ -180,7 +190,7 @@ def plan(
 def largest_context(config: ModelConfig, planned: MemoryPlan) -> int:
     """Tokens of the largest single context that fitted when `planned` was made, beside all but its KV."""
     room = planned.available - (planned.needed - planned.kv)
-    blocks = room // (KV_BLOCK_TOKENS * kv_bytes_per_token(config))
+    blocks = room // (planned.kv // planned.blocks)
     return max(0, min(config.max_context, blocks * KV_BLOCK_TOKENS))
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from edgeseek import _core
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
+from edgeseek.memory.planner import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
 from edgeseek.runtime.preload import Preload, check_preload, copy_to_huge_pages, lock_failure
@@ -28,7 +29,8 @@ class NativeBackend:
 
     `blocks` KV blocks of 32 positions are allocated at once. `isa` forces an instruction set by name;
     None takes the fastest that the machine has. `preload` says how the weights come into memory, see
-    `runtime.preload`. Raises UsageError for an unknown `isa` or `preload`, DoesNotFitError when the KV pool
+    `runtime.preload`. `kv` "int8" stores keys and values in half the memory. Raises UsageError for an
+    unknown `isa` or `preload`, DoesNotFitError when the KV pool
     or a copy of the weights cannot be allocated, and RuntimeFailure for a package whose tensors contradict
     its config or where locking is not allowed.
     """
@@ -42,6 +44,7 @@ class NativeBackend:
         isa: str | None = None,
         max_step_tokens: int = MAX_STEP_TOKENS,
         preload: Preload = "populate",
+        kv: KvType = "f16",
     ) -> None:
         config = package.config
         check_preload(preload)
@@ -54,7 +57,7 @@ class NativeBackend:
         try:
             tensors = copy_to_huge_pages(package.tensors) if preload == "copy" else package.tensors
             self._model = _build_model(config, tensors)
-            self._pool = _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks)
+            self._pool = _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks, kv)
             self._threads = _core.ThreadPool(threads)
             self._runner = _core.Runner(self._model, self._pool, self._threads, isa, max_step_tokens)
         except ValueError as error:
@@ -62,7 +65,7 @@ class NativeBackend:
         except RuntimeError as error:
             raise RuntimeFailure(f"{error}; use fewer with --threads or EDGESEEK_THREADS") from error
         except MemoryError as error:
-            needed = blocks * kv_block_bytes(config)
+            needed = blocks * BLOCK_TOKENS * kv_bytes_per_token(config, kv)
             raise DoesNotFitError(
                 f"the system refused {needed} bytes for {blocks} KV blocks; use a smaller --context",
                 needed=needed,
@@ -98,6 +101,11 @@ class NativeBackend:
     def isa(self) -> str:
         """Name of the instruction set in use."""
         return self._runner.isa
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of keys and values of one position."""
+        return self._pool.block_bytes // BLOCK_TOKENS
 
     @property
     def threads(self) -> int:
@@ -162,11 +170,6 @@ class NativeBackend:
         # The runner points into the other three, so it goes first.
         for part in ("_runner", "_threads", "_pool", "_model"):
             self.__dict__.pop(part, None)
-
-
-def kv_block_bytes(config: ModelConfig) -> int:
-    """Bytes of one KV block: 32 positions of K and V in binary16 for every layer."""
-    return BLOCK_TOKENS * config.num_layers * config.num_kv_heads * config.head_dim * 2 * 2
 
 
 def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor]) -> _core.Model:

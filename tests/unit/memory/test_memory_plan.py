@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,6 +41,13 @@ def limits(available: int, capacity: int = 4 * GIB, name: str = "MemAvailable") 
 
 def test_the_block_size_is_the_runtimes() -> None:
     assert planner.KV_BLOCK_TOKENS == BLOCK_TOKENS == 32
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((28, 2, 128), 15232), ((24, 2, 64), 24 * 2 * 2 * 68), ((2, 1, 48), 2 * 2 * 52)]
+)
+def test_kv_bytes_per_token_at_int8(shape: tuple[int, int, int], expected: int) -> None:
+    assert planner.kv_bytes_per_token(config(*shape), "int8") == expected
 
 
 @pytest.mark.parametrize(("shape", "expected"), [((28, 2, 128), 28672), ((24, 2, 64), 12288)])
@@ -144,7 +152,7 @@ def test_a_budget_caps_the_plan_without_a_reserve() -> None:
         ({"budget": 0}, "budget is 0 bytes"),
     ],
 )
-def test_senseless_numbers_are_refused(options: dict[str, int], message: str) -> None:
+def test_senseless_numbers_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         plan(config(), GIB, limits=limits(3 * GIB), **options)
 

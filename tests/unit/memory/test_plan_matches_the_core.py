@@ -23,3 +23,5 @@ def test_work_buffers_and_the_pool_take_exactly_what_was_planned(name: str, tmp_
         assert planner.work_bytes(package.config, 24) == runner.buffer_bytes - per_thread
         assert per_thread <= planner.THREAD_BYTES
         assert pool.bytes == 7 * planner.KV_BLOCK_TOKENS * planner.kv_bytes_per_token(package.config)
+        int8 = NativeBackend(package, blocks=7, threads=1, max_step_tokens=24, kv="int8")._pool
+        assert int8.bytes == 7 * planner.KV_BLOCK_TOKENS * planner.kv_bytes_per_token(package.config, "int8")
