@@ -186,7 +186,8 @@ NB_MODULE(_core, m) {
           "Instruction sets that this machine and build support, fastest first; the last is 'scalar'.");
 
     nb::class_<ThreadPool>(m, "ThreadPool", "The compute threads, the caller included.")
-        .def(nb::init<int>(), "threads"_a)
+        .def(nb::init<int, std::vector<int>>(), "threads"_a, "cpus"_a = std::vector<int>{},
+             "With `cpus`, the threads and whoever runs a step on them stay on those processors.")
         .def_prop_ro("size", &ThreadPool::size);
 
     nb::class_<KvPool>(

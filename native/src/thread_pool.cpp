@@ -1,6 +1,7 @@
 #include "edgeseek/thread_pool.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 namespace edgeseek {
 namespace {
@@ -26,6 +28,35 @@ inline void relax() {
 long futex(std::atomic<uint32_t>* word, int operation, uint32_t value) {
     return syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), operation, value, nullptr, nullptr, 0);
 }
+
+/// The default floating-point environment while it lives: a caller's flush-to-zero would change bits.
+class DefaultFloats {
+  public:
+    DefaultFloats() : saved_(get()) { set(kDefault); }
+    ~DefaultFloats() { set(saved_); }
+    DefaultFloats(const DefaultFloats&) = delete;
+    DefaultFloats& operator=(const DefaultFloats&) = delete;
+
+  private:
+#if defined(__x86_64__)
+    using Word = uint32_t;
+    static constexpr Word kDefault = 0x1f80;  // MXCSR: all exceptions masked, nearest, no flushing
+    static Word get() { return __builtin_ia32_stmxcsr(); }
+    static void set(Word word) { __builtin_ia32_ldmxcsr(word); }
+#else
+    using Word = uint64_t;
+    static constexpr Word kDefault = 0;  // FPCR
+    static Word get() {
+        Word word;
+        asm volatile("mrs %0, fpcr" : "=r"(word));
+        return word;
+    }
+    static void set(Word word) { asm volatile("msr fpcr, %0" : : "r"(word)); }
+#endif
+    Word saved_;
+};
+
+constexpr int kMaxCpus = CPU_SETSIZE;
 
 }  // namespace
 
@@ -57,12 +88,19 @@ void Worker::barrier() {
     }
 }
 
-ThreadPool::ThreadPool(int threads)
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus)
     : threads_(threads),
+      cpus_(std::move(cpus)),
       // More threads than processors: a spinning thread would keep the one it waits for off the core.
       spins_(threads <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpins : 0) {
     if (threads < 1 || threads > 1024) {
         throw std::invalid_argument("threads must be 1 to 1024, not " + std::to_string(threads));
+    }
+    for (const int cpu : cpus_) {
+        if (cpu < 0 || cpu >= kMaxCpus) {
+            throw std::invalid_argument("processor " + std::to_string(cpu) + " is outside 0 to " +
+                                        std::to_string(kMaxCpus - 1));
+        }
     }
     try {
         for (int id = 1; id < threads; ++id) workers_.emplace_back([this, id] { loop(id); });
@@ -83,7 +121,21 @@ void ThreadPool::stop() {
     workers_.clear();
 }
 
+void ThreadPool::stay_on_cpus() const {
+    if (cpus_.empty()) return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (const int cpu : cpus_) CPU_SET(cpu, &set);
+    // It only is about speed: where the system refuses, the thread stays where it is.
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
 void ThreadPool::run(const std::function<void(Worker&)>& body) {
+    if (!cpus_.empty() && caller_ != std::this_thread::get_id()) {
+        caller_ = std::this_thread::get_id();
+        stay_on_cpus();
+    }
+    const DefaultFloats floats;
     body_ = &body;
     if (threads_ > 1) start_.advance();
     Worker self(*this, 0);
@@ -92,6 +144,8 @@ void ThreadPool::run(const std::function<void(Worker&)>& body) {
 }
 
 void ThreadPool::loop(int id) {
+    const DefaultFloats floats;
+    stay_on_cpus();
     uint32_t seen = 0;
     for (;;) {
         start_.wait(seen, spins_);

@@ -2,6 +2,7 @@
 // error.
 #include "edgeseek/thread_pool.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -88,6 +89,52 @@ TEST(a_thread_the_system_refuses_is_an_error) {
     CHECK(WIFEXITED(status));
     SKIP_UNLESS(WEXITSTATUS(status) != 77, "RLIMIT_AS is not kept here");
     CHECK_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(threads_and_caller_stay_on_the_given_processors) {
+    cpu_set_t before;
+    CHECK_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+    int first = 0;
+    while (!CPU_ISSET(first, &before)) ++first;
+    ThreadPool pool(3, {first});
+    std::atomic<int> elsewhere{0};
+    pool.run([&](Worker&) {
+        cpu_set_t set;
+        sched_getaffinity(0, sizeof(set), &set);
+        if (CPU_COUNT(&set) != 1 || !CPU_ISSET(first, &set)) elsewhere.fetch_add(1);
+    });
+    sched_setaffinity(0, sizeof(before), &before);
+    CHECK_EQ(elsewhere.load(), 0);
+    CHECK_THROWS(std::invalid_argument, ThreadPool(1, {-1}));
+    CHECK_THROWS(std::invalid_argument, ThreadPool(1, {1 << 20}));
+}
+
+TEST(a_callers_flush_to_zero_does_not_reach_the_work_and_comes_back) {
+    volatile float tiny = 1e-38f;
+    const auto half_of_tiny = [&] { return tiny * 0.5f; };
+#if defined(__x86_64__)
+    const unsigned saved = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(saved | 0x8040);  // flush to zero, denormals are zero
+#else
+    uint64_t saved;
+    asm volatile("mrs %0, fpcr" : "=r"(saved));
+    asm volatile("msr fpcr, %0" : : "r"(saved | uint64_t{1} << 24));
+#endif
+    ThreadPool pool(3);
+    std::atomic<int> kept{0};
+    const bool flushed_before = half_of_tiny() == 0.0f;
+    pool.run([&](Worker&) {
+        if (half_of_tiny() > 0.0f) kept.fetch_add(1);
+    });
+    const bool flushed_after = half_of_tiny() == 0.0f;
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(saved);
+#else
+    asm volatile("msr fpcr, %0" : : "r"(saved));
+#endif
+    CHECK(flushed_before);
+    CHECK(flushed_after);
+    CHECK_EQ(kept.load(), 3);
 }
 
 int main(int argc, char** argv) { return check::run(argc, argv); }

@@ -17,7 +17,10 @@ def supported_isas() -> list[str]:
 class ThreadPool:
     """The compute threads, the caller included."""
 
-    def __init__(self, threads: int) -> None: ...
+    def __init__(self, threads: int, cpus: Sequence[int] = []) -> None:
+        """
+        With `cpus`, the threads and whoever runs a step on them stay on those processors.
+        """
 
     @property
     def size(self) -> int: ...

@@ -9,7 +9,6 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -145,7 +144,8 @@ class LLM:
     ) -> LLM:
         from edgeseek.runtime.native import NativeBackend
 
-        threads = usable_cpus(settings).threads if threads is None else threads
+        usable = usable_cpus(settings)
+        threads = usable.threads if threads is None else threads
         if not 1 <= threads <= MAX_THREADS:
             raise UsageError(f"{threads} threads were asked for; give 1 to {MAX_THREADS}, or none")
         memory = plan(
@@ -164,28 +164,29 @@ class LLM:
         generation_config = package.generation_config
         bos = _token_ids(generation_config, "bos_token_id")
         eos = _token_ids(generation_config, "eos_token_id")
-        # A large vocabulary takes as long to load as all the rest; the library releases the GIL meanwhile.
-        with ThreadPoolExecutor(1) as aside:
-            loading = aside.submit(
-                Tokenizer.from_json,
+        # First, since its thread reads the weights while the vocabulary loads, which holds the GIL for as long
+        # as all the rest takes.
+        backend = NativeBackend(
+            package,
+            blocks=memory.blocks,
+            threads=threads,
+            isa=settings.isa,
+            max_step_tokens=STEP_TOKENS,
+            preload=preload,
+            kv=kv,
+            # More threads than good processors: then any will do.
+            cpus=usable.cpus if threads <= len(usable.cpus) else (),
+        )
+        try:
+            tokenizer = Tokenizer.from_json(
                 package.tokenizer_json,
                 bos_token_id=bos[0] if bos else package.config.bos_token_id,
                 eos_token_ids=eos or package.config.eos_token_ids,
             )
-            backend = NativeBackend(
-                package,
-                blocks=memory.blocks,
-                threads=threads,
-                isa=settings.isa,
-                max_step_tokens=STEP_TOKENS,
-                preload=preload,
-                kv=kv,
-            )
-        try:
             return cls(
                 name=package.name,
                 backend=backend,
-                tokenizer=loading.result(),
+                tokenizer=tokenizer,
                 chat_template=package.chat_template,
                 generation_config=generation_config,
                 plan=memory,

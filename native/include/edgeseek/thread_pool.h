@@ -42,24 +42,30 @@ class Worker {
 
 class ThreadPool {
   public:
-    /// `threads` >= 1, the caller of run() included. Throws std::invalid_argument outside 1..1024,
-    /// std::runtime_error when the system refuses a thread.
-    explicit ThreadPool(int threads);
+    /// `threads` >= 1, the caller of run() included. With `cpus` the threads, and whoever calls run(), stay
+    /// on those processors; numbers that the system does not have are ignored. Throws std::invalid_argument
+    /// outside 1..1024 threads or for a processor outside 0..1023, std::runtime_error when the system refuses
+    /// a thread.
+    explicit ThreadPool(int threads, std::vector<int> cpus = {});
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
 
     int size() const { return threads_; }
     /// Calls body(worker) once on every thread, the calling one included, and returns when all are done.
-    /// `body` must not throw. One run at a time.
+    /// `body` must not throw. One run at a time. Rounding is to nearest and subnormals are kept meanwhile,
+    /// whatever the caller has set; that comes back afterwards.
     void run(const std::function<void(Worker&)>& body);
 
   private:
     friend class Worker;
     void loop(int id);
     void stop();
+    void stay_on_cpus() const;
 
     const int threads_;
+    const std::vector<int> cpus_;
+    std::thread::id caller_;  // the last one that was kept on cpus_
     const int spins_;
     const std::function<void(Worker&)>* body_ = nullptr;
     bool stopping_ = false;

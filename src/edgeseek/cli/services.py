@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 def _load(model: str, **options: Any) -> LLM:
+    # numpy's linear algebra would start a thread for each processor, and they spin while nothing uses them.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from edgeseek.llm import LLM
 
     return LLM.load(model, **options)

@@ -16,6 +16,7 @@ from typing import Any
 
 from edgeseek.architectures import parse_config, tensor_rules
 from edgeseek.checkpoints.base import Checkpoint
+from edgeseek.errors import UnsupportedCheckpointError
 from edgeseek.package.files import Files, OsFiles
 from edgeseek.package.manifest import GENERATION_NAME, TEMPLATE_NAME, TOKENIZER_NAME, Manifest, TensorRecord
 from edgeseek.package.pieces import Bytes, Piece, stream
@@ -29,6 +30,8 @@ from edgeseek.settings import Settings
 #: Called with (weight bytes done, weight bytes in all).
 Progress = Callable[[int, int], None]
 
+#: What the core takes as dimensions of an attention head (native/src/model.cpp).
+HEAD_DIM_UNIT, MAX_HEAD_DIM = 16, 256
 #: More threads than this wait for the disk and only take memory.
 _MAX_THREADS = 4
 
@@ -53,6 +56,11 @@ def convert(
     or malformed), StorageError (no space, no permission, an existing target), and leaves nothing behind.
     """
     config = parse_config(checkpoint)
+    if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MAX_HEAD_DIM:
+        raise UnsupportedCheckpointError(
+            f"{name}: attention heads of {config.head_dim} dimensions cannot be run; the core takes multiples "
+            f"of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}"
+        )
     plans = plan_tensors(config, tensor_rules(config, checkpoint), checkpoint, scheme)
     container = container_for(plans)
     texts = {

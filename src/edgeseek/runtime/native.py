@@ -29,7 +29,8 @@ class NativeBackend:
 
     `blocks` KV blocks of 32 positions are allocated at once. `isa` forces an instruction set by name;
     None takes the fastest that the machine has. `preload` says how the weights come into memory, see
-    `runtime.preload`. `kv` "int8" stores keys and values in half the memory. Raises UsageError for an
+    `runtime.preload`. `kv` "int8" stores keys and values in half the memory. `cpus` are
+    the processors that steps stay on, none for any. Raises UsageError for an
     unknown `isa` or `preload`, DoesNotFitError when the KV pool
     or a copy of the weights cannot be allocated, and RuntimeFailure for a package whose tensors contradict
     its config or where locking is not allowed.
@@ -45,6 +46,7 @@ class NativeBackend:
         max_step_tokens: int = MAX_STEP_TOKENS,
         preload: Preload = "populate",
         kv: KvType = "f16",
+        cpus: Sequence[int] = (),
     ) -> None:
         config = package.config
         check_preload(preload)
@@ -58,7 +60,7 @@ class NativeBackend:
             tensors = copy_to_huge_pages(package.tensors) if preload == "copy" else package.tensors
             self._model = _build_model(config, tensors)
             self._pool = _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks, kv)
-            self._threads = _core.ThreadPool(threads)
+            self._threads = _core.ThreadPool(threads, list(cpus))
             self._runner = _core.Runner(self._model, self._pool, self._threads, isa, max_step_tokens)
         except ValueError as error:
             raise RuntimeFailure(f"the package {package.path} cannot be run: {error}") from error
