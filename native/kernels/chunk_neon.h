@@ -29,15 +29,12 @@ inline C64 c_low(C64 x) {
 inline C64 c_high(C64 x) {
     return c_each(x, [](uint8x16_t v) { return vshrq_n_u8(v, 4); });
 }
-ES_INLINE uint8x16_t c_field(uint8x16_t high, int right, uint8_t mask) {
+/// Bits `mask` of x, where it has zeros, from those of `high` moved right.
+ES_INLINE C64 c_insert(C64 x, C64 high, int right, uint8_t mask) {
     const uint8x16_t distance = vdupq_n_u8(static_cast<uint8_t>(right >= 0 ? right : -right));
-    return vandq_u8(right >= 0 ? high >> distance : high << distance, vdupq_n_u8(mask));
+    return c_each(x, high, [=](uint8x16_t v, uint8x16_t h) {
+        return vbslq_u8(vdupq_n_u8(mask), right >= 0 ? h >> distance : h << distance, v);
+    });
 }
-ES_INLINE C64 c_with_bit(C64 x, C64 high, int chunk) {
-    return c_each(x, high,
-                  [=](uint8x16_t v, uint8x16_t h) { return vorrq_u8(v, c_field(h, chunk - 4, 0x10)); });
-}
-ES_INLINE C64 c_with_pair(C64 x, C64 high, int slot) {
-    return c_each(x, high,
-                  [=](uint8x16_t v, uint8x16_t h) { return vorrq_u8(v, c_field(h, 2 * slot - 4, 0x30)); });
-}
+ES_INLINE C64 c_with_bit(C64 x, C64 high, int chunk) { return c_insert(x, high, chunk - 4, 0x10); }
+ES_INLINE C64 c_with_pair(C64 x, C64 high, int slot) { return c_insert(x, high, 2 * slot - 4, 0x30); }

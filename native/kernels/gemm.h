@@ -7,6 +7,8 @@
 //   q8:                      acc = fma(dot * d, dw, acc)
 //   with minimum (q4z ...):  acc = fma(dot * d, dw, acc); acc = fma(d * sum, mw, acc)
 //   q6k, per half group:     acc = fma(fma(dot, d, -32 * d * sum), dw, acc)
+// Where an offset is taken away, both fma turn their product's sign: the same bits, since acc is never -0,
+// and one instruction on NEON.
 
 enum class Form { offset8, offset16, plain, minimum, halves };
 
@@ -193,8 +195,8 @@ ES_INLINE void accumulate(const Group& w, const Activations& a, size_t g, F16 (&
 #pragma GCC unroll 16
             for (int m = 0; m < M; ++m) {
                 const F16 offset = f_set1(a.half32[2 * (m * a.ldg + g) + half]);
-                const F16 t = f_fms(dot[m].finish(), f_set1(a.d[m * a.ldg + g]), offset);
-                acc[m] = f_fma(t, half == 0 ? w.dw : w.mw, acc[m]);
+                const F16 t = f_fnma(dot[m].finish(), f_set1(a.d[m * a.ldg + g]), offset);
+                acc[m] = f_fnma(t, half == 0 ? w.dw : w.mw, acc[m]);
             }
         }
     } else {
@@ -210,9 +212,9 @@ ES_INLINE void accumulate(const Group& w, const Activations& a, size_t g, F16 (&
             const size_t i = m * a.ldg + g;
             const F16 f = dot[m].finish(), d = f_set1(a.d[i]);
             if constexpr (Group::form == Form::offset8) {
-                acc[m] = f_fma(f_fms(f, d, f_set1(a.sum8[i])), w.dw, acc[m]);
+                acc[m] = f_fnma(f_fnma(f, d, f_set1(a.sum8[i])), w.dw, acc[m]);
             } else if constexpr (Group::form == Form::offset16) {
-                acc[m] = f_fma(f_fms(f, d, f_set1(a.sum16[i])), w.dw, acc[m]);
+                acc[m] = f_fnma(f_fnma(f, d, f_set1(a.sum16[i])), w.dw, acc[m]);
             } else {
                 acc[m] = f_fma(f_mul(f, d), w.dw, acc[m]);
                 if constexpr (Group::form == Form::minimum) acc[m] = f_fma(f_set1(a.sum[i]), w.mw, acc[m]);

@@ -22,6 +22,9 @@ inline F16 f_div(F16 x, F16 y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(
 inline F16 f_fma(F16 x, F16 y, F16 z) {
     return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
 }
+inline F16 f_fnma(F16 x, F16 y, F16 z) {
+    return {_mm256_fnmadd_ps(x.a, y.a, z.a), _mm256_fnmadd_ps(x.b, y.b, z.b)};
+}
 inline F16 f_fms(F16 x, F16 y, F16 z) {
     return {_mm256_fmsub_ps(x.a, y.a, z.a), _mm256_fmsub_ps(x.b, y.b, z.b)};
 }

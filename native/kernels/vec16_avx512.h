@@ -17,6 +17,7 @@ inline F16 f_sub(F16 x, F16 y) { return {_mm512_sub_ps(x.v, y.v)}; }
 inline F16 f_mul(F16 x, F16 y) { return {_mm512_mul_ps(x.v, y.v)}; }
 inline F16 f_div(F16 x, F16 y) { return {_mm512_div_ps(x.v, y.v)}; }
 inline F16 f_fma(F16 x, F16 y, F16 z) { return {_mm512_fmadd_ps(x.v, y.v, z.v)}; }
+inline F16 f_fnma(F16 x, F16 y, F16 z) { return {_mm512_fnmadd_ps(x.v, y.v, z.v)}; }
 inline F16 f_fms(F16 x, F16 y, F16 z) { return {_mm512_fmsub_ps(x.v, y.v, z.v)}; }
 inline F16 f_max(F16 x, F16 y) { return {_mm512_max_ps(x.v, y.v)}; }
 inline F16 f_min(F16 x, F16 y) { return {_mm512_min_ps(x.v, y.v)}; }

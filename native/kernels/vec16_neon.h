@@ -47,6 +47,10 @@ inline F16 f_fma(F16 x, F16 y, F16 z) {
     return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b), vfmaq_f32(z.c, x.c, y.c),
             vfmaq_f32(z.d, x.d, y.d)};
 }
+inline F16 f_fnma(F16 x, F16 y, F16 z) {  // z - x * y, one rounding
+    return {vfmsq_f32(z.a, x.a, y.a), vfmsq_f32(z.b, x.b, y.b), vfmsq_f32(z.c, x.c, y.c),
+            vfmsq_f32(z.d, x.d, y.d)};
+}
 inline F16 f_fms(F16 x, F16 y, F16 z) {
     return f_fma(x, y, f_each(z, [](float32x4_t p) { return vnegq_f32(p); }));
 }

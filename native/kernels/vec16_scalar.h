@@ -47,6 +47,10 @@ inline F16 f_fma(F16 a, F16 b, F16 c) {  // a * b + c, one rounding
     for (int i = 0; i < 16; ++i) a.lane[i] = __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]);
     return a;
 }
+inline F16 f_fnma(F16 a, F16 b, F16 c) {  // c - a * b, one rounding
+    for (int i = 0; i < 16; ++i) a.lane[i] = __builtin_fmaf(-a.lane[i], b.lane[i], c.lane[i]);
+    return a;
+}
 inline F16 f_fms(F16 a, F16 b, F16 c) {  // a * b - c, one rounding
     for (int i = 0; i < 16; ++i) a.lane[i] = __builtin_fmaf(a.lane[i], b.lane[i], -c.lane[i]);
     return a;
