@@ -4,9 +4,12 @@ PYTHON ?= python3
 VENV ?= .venv
 PROMPT ?= Give me three tips for sleeping better.
 PYTEST_ARGS ?=
+LLAMACPP ?=
 
 BIN := $(VENV)/bin
 BUILD_DIR := build/$(notdir $(VENV))
+AARCH64_DIR := build/aarch64
+KERNELS := CMakeFiles/edgeseek_core.dir/native/kernels
 BUILD_TOOLS := 'scikit-build-core>=0.11' 'nanobind>=2.9' 'cmake>=3.18' ninja
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CMAKE_OPTIONS := --config-settings=cmake.define.EDGESEEK_TESTS=ON
@@ -22,7 +25,7 @@ PYTHON_CODE := $(wildcard src tests tools benchmarks examples)
 SOURCES := $(shell find src native CMakeLists.txt -type f -not -path '*/__pycache__/*' -not -path 'native/tests/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test check format-check lint types imports native-test pytest fmt stub clean
+.PHONY: help run build test check format-check lint types imports native-test pytest counts baseline fmt stub clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -32,7 +35,7 @@ run: $(VENV)/installed ## set everything up, pull SmolLM2-135M and answer PROMPT
 
 build: $(VENV)/installed ## create the environment, compile and install into it
 
-test: check native-test pytest ## everything that must pass
+test: check native-test pytest counts ## everything that must pass
 
 check: format-check lint types imports ## formatting, lint, types and import contracts
 
@@ -55,6 +58,21 @@ native-test: $(VENV)/installed ## the C++ tests
 
 pytest: $(VENV)/installed $(VENV)/dev ## the Python tests; PYTEST_ARGS="-k name" chooses some
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Compares aarch64's inner loops too where they have been built, by `make baseline` or .ci/run.
+counts: $(VENV)/installed $(VENV)/dev ## compare instruction counts with the stored baseline
+	$(BIN)/cmake --build $(BUILD_DIR) --target count_workload
+	PYTHONHASHSEED=0 $(BIN)/python -m benchmarks.counts $(BUILD_DIR) $(AARCH64_DIR)
+
+baseline: $(VENV)/installed $(VENV)/dev ## store today's counts; LLAMACPP=path/to/ggml counts its kernels as well
+	$(BIN)/cmake -S . -B $(AARCH64_DIR) -G Ninja -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja" \
+		-DEDGESEEK_TESTS=ON -DCMAKE_TOOLCHAIN_FILE="$(CURDIR)/cmake/aarch64-linux-gnu.cmake"
+	$(BIN)/cmake --build $(AARCH64_DIR) --target edgeseek_core
+	$(BIN)/cmake --build $(BUILD_DIR) --target count_workload
+	PYTHONHASHSEED=0 $(BIN)/python -m benchmarks.counts $(BUILD_DIR) $(AARCH64_DIR) --update
+	$(BIN)/python -m tools.count_instructions --write docs/benchmarks.md $(if $(LLAMACPP),--llamacpp $(LLAMACPP)) \
+		$(foreach set,avx2 avx512,$(BUILD_DIR)/$(KERNELS)/kernels_$(set).cpp.o) \
+		$(foreach set,neon neondot,$(AARCH64_DIR)/$(KERNELS)/kernels_$(set).cpp.o)
 
 fmt: $(VENV)/dev ## format all code
 	$(BIN)/ruff check --fix-only --quiet $(PYTHON_CODE)
