@@ -30,6 +30,14 @@ PROMPT = 40
 NEW_TOKENS = 24
 
 
+def traces_repeat(version: tuple[object, ...]) -> bool:
+    """Whether this Python reports every instruction of a frame that asks for it.
+
+    From 3.12 on, tracing rests on instrumented code, and frames that run when the first one asks are missed.
+    """
+    return version[:2] in {(3, 10), (3, 11)}
+
+
 class OpcodeCounter:
     """A trace function that counts bytecode instructions of edgeseek's modules inside Engine.step."""
 
