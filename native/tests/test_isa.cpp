@@ -12,7 +12,7 @@ TEST(every_supported_set_has_a_complete_table_of_its_name) {
         for (const GemmTile gemm : kernels.gemm) CHECK(gemm != nullptr);
         CHECK(kernels.quantize != nullptr && kernels.rms_norm != nullptr && kernels.swiglu != nullptr);
         CHECK(kernels.add != nullptr && kernels.rope != nullptr && kernels.store_kv != nullptr);
-        CHECK(kernels.attention != nullptr);
+        for (const auto attention : kernels.attention) CHECK(attention != nullptr);
     }
 }
 

@@ -164,8 +164,8 @@ class LLM:
         generation_config = package.generation_config
         bos = _token_ids(generation_config, "bos_token_id")
         eos = _token_ids(generation_config, "eos_token_id")
-        # First, since its thread reads the weights while the vocabulary loads, which holds the GIL for as long
-        # as all the rest takes.
+        # First: its thread reads the weights while the vocabulary loads, which holds the GIL for as long as
+        # all the rest takes.
         backend = NativeBackend(
             package,
             blocks=memory.blocks,
