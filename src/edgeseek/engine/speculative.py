@@ -127,6 +127,9 @@ class StepCosts:
 
     def __init__(self) -> None:
         self._seconds: list[float | None] = [None] * len(self._SIZES)
+        self._tabled: list[float] = []
+        #: Cost of a step of 0, 1, ... MAX_ROWS rows, renewed by `note`.
+        self._costs = self._table()
 
     def note(self, rows: int, seconds: float) -> None:
         """Record a step of `rows` single-token rows; those between the known sizes are left out."""
@@ -135,22 +138,31 @@ class StepCosts:
         i = self._SIZES.index(rows)
         known = self._seconds[i]
         # A step that was held up says little about the next.
-        self._seconds[i] = seconds if known is None else known + 0.1 * (min(seconds, 2 * known) - known)
+        new = seconds if known is None else known + 0.1 * (min(seconds, 2 * known) - known)
+        self._seconds[i] = new
+        # A change that decides nothing is not worth a new table.
+        if known is None or abs(new - self._tabled[i]) > 0.02 * self._tabled[i]:
+            self._costs = self._table()
 
-    def of(self, rows: int) -> float:
-        """Cost of a step of `rows` rows; only ratios mean something."""
-        sizes = self._SIZES
+    def _table(self) -> list[float]:
         known = [(s, g) for s, g in zip(self._seconds, self._GUESS, strict=True) if s is not None]
         unit = sum(s / g for s, g in known) / len(known) if known else 1.0
         costs = [s if s is not None else g * unit for s, g in zip(self._seconds, self._GUESS, strict=True)]
+        self._tabled = list(costs)
         # More rows never cost less; noise in the figures must not say so.
         for i in range(1, len(costs)):
             costs[i] = max(costs[i], costs[i - 1])
-        for i in range(1, len(sizes)):
-            if rows <= sizes[i]:
-                share = (rows - sizes[i - 1]) / (sizes[i] - sizes[i - 1])
-                return costs[i - 1] + share * (costs[i] - costs[i - 1])
-        return costs[-1] * rows / sizes[-1]
+        table = [0.0, costs[0]]
+        for i in range(1, len(costs)):
+            low, high = self._SIZES[i - 1], self._SIZES[i]
+            step = (costs[i] - costs[i - 1]) / (high - low)
+            table += [costs[i - 1] + step * k for k in range(1, high - low + 1)]
+        return table
+
+    def of(self, rows: int) -> float:
+        """Cost of a step of `rows` rows; only ratios mean something."""
+        table = self._costs
+        return table[rows] if rows <= MAX_ROWS else table[-1] * rows / MAX_ROWS
 
     def best_length(self, chance: float, rows: int) -> int:
         """Proposed tokens that yield most tokens per time beside `rows` rows, 0 if none pays.
@@ -158,14 +170,14 @@ class StepCosts:
         Each is right with `chance` if those before it were, so k of them yield
         1 + chance + ... + chance^k tokens (Leviathan et al., arXiv 2211.17192, equation 1).
         """
-        base = self.of(rows)
+        base = self.of(rows) / rows
         best, length = _WORTH, 0
         tokens, power = 1.0, 1.0
         for k in range(1, MAX_ROWS - rows + 1):
             power *= chance
             tokens += power
             # The others in the step gain nothing and wait: their tokens count in both.
-            gain = (rows - 1 + tokens) / rows * base / self.of(rows + k)
+            gain = (rows - 1 + tokens) * base / self._costs[rows + k]
             if gain > best:
                 best, length = gain, k
         return length

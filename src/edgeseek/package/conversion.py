@@ -58,8 +58,8 @@ def convert(
     config = parse_config(checkpoint)
     if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MAX_HEAD_DIM:
         raise UnsupportedCheckpointError(
-            f"{name}: attention heads of {config.head_dim} dimensions cannot be run; the core takes multiples "
-            f"of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}"
+            f"{name}: attention heads of {config.head_dim} dimensions cannot be run; the core takes "
+            f"multiples of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}"
         )
     plans = plan_tensors(config, tensor_rules(config, checkpoint), checkpoint, scheme)
     container = container_for(plans)
