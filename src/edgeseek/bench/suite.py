@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from edgeseek.engine.engine import STEP_TOKENS
 from edgeseek.errors import RuntimeFailure
 from edgeseek.llm import LLM
 from edgeseek.memory.limits import memory_available
+from edgeseek.runtime.backend import Backend
 from edgeseek.runtime.native import NativeBackend
 from edgeseek.settings import Settings
 
@@ -26,6 +28,7 @@ PREFILL = (128, 512, 2048)
 DECODE = (128, 2048, 8192)
 STREAMS = (1, 2, 4, 8, 16)
 STREAM_CONTEXT = 128
+WARM_UP_TOKENS = 64
 PRELOADS = ("none", "populate", "lock", "copy")
 #: Told the name of what is measured, how many parts are done and how many there are.
 Progress = Callable[[str, int, int], None]
@@ -112,14 +115,20 @@ class _Suite:
         self._llm, self._backend, self._plan = llm, backend, plan
         self._settings, self._report, self._progress = settings, report, progress
         self._done = 0
+        self._stop = threading.Event()
         starts = 2 + len(PRELOADS) if plan.starts and llm.package_path is not None else 0
-        self._parts = len(plan.prefill) + len(plan.decode) + len(plan.streams) + 2 * plan.roofline + starts
+        self._parts = (
+            1 + len(plan.prefill) + len(plan.decode) + len(plan.streams) + 2 * plan.roofline + starts
+        )
+        self._parts += plan.sustained_minutes > 0
 
     def run(self) -> None:
         """All parts. Speeds come between two measurements of the limits, since machines drift."""
         if self._plan.roofline:
             self._measure_limits()
             reset_peak(self._settings)
+        # The first step maps the weights' pages and wakes the threads; it is not what is measured.
+        self._part("warming up", WARM_UP_TOKENS, 1, lambda work: work.prefill(WARM_UP_TOKENS, 1))
         for tokens in self._plan.prefill:
             self._prefill(tokens)
         for context in self._plan.decode:
@@ -161,10 +170,17 @@ class _Suite:
     def _part(self, name: str, context: int, streams: int, work: Callable[[Workload], T]) -> T:
         """Run `work` on the engine's thread, with KV blocks of its own."""
         self._step(name)
-        return self._llm.engine.borrow(
-            blocks_for(context, streams),
-            lambda backend, blocks: work(Workload(backend, blocks, step_tokens=STEP_TOKENS)),
-        )
+        try:
+            return self._llm.engine.borrow(
+                blocks_for(context, streams), lambda backend, blocks: work(self._workload(backend, blocks))
+            )
+        except KeyboardInterrupt:
+            # The engine's thread would go on to the end of the part, and closing the model waits for it.
+            self._stop.set()
+            raise
+
+    def _workload(self, backend: Backend, blocks: Sequence[int]) -> Workload:
+        return Workload(backend, blocks, step_tokens=STEP_TOKENS, stop=self._stop)
 
     def _measure_limits(self) -> None:
         self._step("limits of the machine")
@@ -190,10 +206,12 @@ class _Suite:
 
     def _sustain(self) -> None:
         minutes = self._plan.sustained_minutes
-        self._report.sustained = self._llm.engine.borrow(
-            blocks_for(STREAM_CONTEXT),
-            lambda backend, blocks: sustain(
-                Workload(backend, blocks, step_tokens=STEP_TOKENS),
+        self._report.sustained = self._part(
+            "sustained",
+            STREAM_CONTEXT,
+            1,
+            lambda work: sustain(
+                work,
                 STREAM_CONTEXT,
                 minutes,
                 self._settings,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,13 +28,27 @@ class Rate:
     step_s: float
 
 
+class WorkStoppedError(Exception):
+    """Another thread asked a workload to end."""
+
+
 class Workload:
-    """Steps on `backend` in the KV blocks `blocks`; to be used between the engine's own steps."""
+    """Steps on `backend` in the KV blocks `blocks`; to be used between the engine's own steps.
+
+    Once `stop` is set, the next step raises WorkStoppedError instead.
+    """
 
     def __init__(
-        self, backend: Backend, blocks: Sequence[int], *, step_tokens: int, clock: Clock = time.perf_counter
+        self,
+        backend: Backend,
+        blocks: Sequence[int],
+        *,
+        step_tokens: int,
+        stop: threading.Event,
+        clock: Clock = time.perf_counter,
     ) -> None:
         self._backend = backend
+        self._stop = stop
         self._blocks = list(blocks)
         self._step_tokens = step_tokens
         self._clock = clock
@@ -48,9 +63,7 @@ class Workload:
             for past in range(0, tokens, self._step_tokens):
                 size = min(self._step_tokens, tokens - past)
                 last = past + size == tokens
-                self._backend.forward(
-                    [Slice(self._ids[:size], past, self._blocks, "last" if last else "none")]
-                )
+                self._forward([Slice(self._ids[:size], past, self._blocks, "last" if last else "none")])
             times.append(self._clock() - begin)
         seconds = statistics.median(times)
         return Rate(tokens / seconds, seconds)
@@ -65,13 +78,18 @@ class Workload:
         for _ in range(repeat):
             begin = self._clock()
             for i in range(steps):
-                self._backend.forward(
+                self._forward(
                     [Slice([self._ids[(i + s) % len(self._ids)]], first + i, t) for s, t in enumerate(tables)]
                 )
             seconds = self._clock() - begin
             times.append(seconds / steps)
             rates.append(streams * steps / seconds)
         return Rate(statistics.median(rates), statistics.median(times))
+
+    def _forward(self, batch: Sequence[Slice]) -> None:
+        if self._stop.is_set():
+            raise WorkStoppedError
+        self._backend.forward(batch)
 
     def _tables(self, context: int, streams: int) -> list[list[int]]:
         each = -(-context // BLOCK_TOKENS)
@@ -81,7 +99,7 @@ class Workload:
         """Write into every page of the blocks: what was never written is read from one page of zeros."""
         places = range(0, context, _TOUCH_STRIDE)
         for begin in range(0, len(places), self._step_tokens):
-            self._backend.forward(
+            self._forward(
                 [Slice([self._ids[0]], p, table, "none") for p in places[begin : begin + self._step_tokens]]
             )
 

@@ -188,7 +188,9 @@ class Engine:
         rows = [item.sequence.sampling.row(len(item.sequence.tokens)) for item in drawing]
         firsts = itertools.accumulate((1 + len(item.draft) for item in drawing), initial=0)
         first = list(firsts)[:-1]
-        for item, start, outcome in zip(drawing, first, self._sample(logits[first], rows), strict=True):
+        # Choosing rows copies them, which without proposals would be all.
+        chosen = logits if len(first) == len(logits) else logits[first]
+        for item, start, outcome in zip(drawing, first, self._sample(chosen, rows), strict=True):
             self._take(item, logits[start : start + 1 + len(item.draft)], outcome)
 
     def _take(self, item: Scheduled, logits: npt.NDArray[np.float32], outcome: Sample | Exception) -> None:
