@@ -49,6 +49,11 @@ void Runner::validate(const Batch& batch) const {
                  std::to_string(slice.block_count) + " blocks holds " +
                  std::to_string(static_cast<int64_t>(slice.block_count) * kBlockTokens));
         }
+        if (end > static_cast<int64_t>(pool_.blocks()) * kBlockTokens) {
+            fail(where + " reaches position " + std::to_string(end) + ", the pool of " +
+                 std::to_string(pool_.blocks()) + " blocks holds " +
+                 std::to_string(static_cast<int64_t>(pool_.blocks()) * kBlockTokens));
+        }
         for (int i = 0; i < slice.block_count; ++i) {
             if (slice.blocks[i] < 0 || slice.blocks[i] >= pool_.blocks()) {
                 fail(where + " names block " + std::to_string(slice.blocks[i]) + " of a pool of " +

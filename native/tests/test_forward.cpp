@@ -139,6 +139,8 @@ TEST(bad_batches_are_refused) {
     refused([&](Batch& b) { b.slices[0].block_count = 2; });  // block 40 of 40
     refused([&](Batch& b) { b.slices[0].past = 30; });        // position 32 needs a second block
     refused([&](Batch& b) { b.slices[0].past = -1; });
+    const std::vector<int32_t> repeated(50, 0);  // reaches further than 40 blocks can
+    refused([&](Batch& b) { b.slices[0] = {3, 1500, repeated.data(), 50}; });
     refused([&](Batch& b) { b.slices[0].tokens = 2; });
     refused([&](Batch& b) { b.slices.push_back({0, 0, blocks, 1}); });
     refused([&](Batch& b) { b.total = 0; });
