@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from edgeseek.errors import UsageError
 from edgeseek.package import Package
+from edgeseek.runtime.backend import Slice
 from edgeseek.runtime.native import NativeBackend
 from edgeseek.runtime.preload import check_preload, copy_to_huge_pages, lock_failure
 from tests.make_models.tiny import CASES
@@ -63,17 +65,20 @@ def test_a_failure_that_no_limit_explains_is_named(monkeypatch: pytest.MonkeyPat
     assert "Cannot allocate memory" in str(lock_failure(errno.ENOMEM, 1 << 20))
 
 
-def test_a_mapped_package_keeps_its_weights_out_of_the_processs_own_memory(
-    package: Package, tmp_path: Path
-) -> None:
+def test_only_a_copy_makes_the_weights_the_processs_own_memory(tmp_path: Path) -> None:
     def anonymous() -> int:
         status = Path("/proc/self/status").read_text()
         return int(status.split("RssAnon:")[1].split()[0]) * 1024
 
-    large = package_of(CASES["llama-tied"], tmp_path, "f32")
-    before = anonymous()
-    backend = NativeBackend(large, blocks=1, threads=1, max_step_tokens=1, preload="populate")
-    grown = anonymous() - before
-    backend.close()
-    large.close()
-    assert grown < 2**20
+    model = replace(CASES["llama-tied"], hidden_size=512, intermediate_size=2048, head_dim=128, layers=1)
+    large = package_of(model, tmp_path, "f32")
+    grown = {}
+    for choice in ("none", "populate", "lock", "copy"):
+        before = anonymous()
+        backend = NativeBackend(large, blocks=1, threads=1, max_step_tokens=1, preload=choice)
+        backend.forward([Slice([5], 0, [0])])
+        grown[choice] = anonymous() - before
+        backend.close()
+    assert large.weight_bytes > 12 << 20
+    assert grown.pop("copy") > 0.9 * large.weight_bytes
+    assert max(grown.values()) < large.weight_bytes / 4
