@@ -5,8 +5,8 @@ Above llm, below cli. Every figure comes from the backend that serves answers, o
 
 from __future__ import annotations
 
-from edgeseek.bench.device import Device, recognise
 from edgeseek.bench.report import Report, Row
 from edgeseek.bench.suite import Plan, run_suite
+from edgeseek.doctor.device import Device, recognise
 
 __all__ = ["Device", "Plan", "Report", "Row", "recognise", "run_suite"]

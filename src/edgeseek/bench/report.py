@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from edgeseek.bench.device import Device
 from edgeseek.bench.memory_watch import LOW_BYTES, ProcessMemory
 from edgeseek.bench.roofline import Roofline
 from edgeseek.bench.sustained import Sustained
+from edgeseek.doctor.device import Device
 
 Limit = Literal["bandwidth", "int8 peak"]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from edgeseek.bench import roofline
-from edgeseek.bench.device import recognise
 from edgeseek.bench.memory_watch import MemoryWatch, process_memory, reset_peak
 from edgeseek.bench.report import Report, Row
 from edgeseek.bench.starts import first_byte_s
 from edgeseek.bench.sustained import sustain
 from edgeseek.bench.work import Workload, blocks_for, macs_per_token
+from edgeseek.doctor.device import recognise
 from edgeseek.engine.engine import STEP_TOKENS
 from edgeseek.errors import RuntimeFailure
 from edgeseek.llm import LLM

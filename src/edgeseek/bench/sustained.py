@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from edgeseek.bench.device import clock_mhz, temperature_c
 from edgeseek.bench.work import Workload
+from edgeseek.doctor.device import clock_mhz, temperature_c
 from edgeseek.settings import Settings
 
 INTERVAL_S = 5.0

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import typer
 
     from edgeseek.calibration import PerplexityResult
+    from edgeseek.doctor import Examination
     from edgeseek.llm import LLM
     from edgeseek.store import Store
 
@@ -44,6 +45,12 @@ def _open_store(settings: Settings) -> Store:
     return Store(settings)
 
 
+def _examine(settings: Settings) -> Examination:
+    from edgeseek.doctor import Probes, examine
+
+    return examine(Probes.of_process(settings))
+
+
 @dataclass(frozen=True)
 class Services:
     """The process as a command sees it: settings, streams, the model loader, the store, a clock."""
@@ -55,6 +62,8 @@ class Services:
     open_store: Callable[[Settings], Store] = _open_store
     #: Called as calibration.perplexity is.
     perplexity: Callable[..., PerplexityResult] = _perplexity
+    #: What the doctor finds on the machine of these settings.
+    examine: Callable[[Settings], Examination] = _examine
     #: Monotonic seconds.
     clock: Callable[[], float] = field(default=time.monotonic)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeseek.bench.device import Device, clock_mhz, recognise, temperature_c
+from edgeseek.doctor.device import Device, clock_mhz, recognise, temperature_c
 from tests.unit.memory.machine import Machine
 
 
