@@ -215,7 +215,8 @@ NB_MODULE(_core, m) {
                int head_dim, int vocab, float rms_eps, bool tied_embeddings,
                const std::vector<float>& inverse_frequencies, const std::vector<int>& windows,
                const std::vector<std::tuple<std::string, std::string, std::string, size_t, size_t, Bytes>>&
-                   tensors) {
+                   tensors,
+               float rotary_scale) {
                 ModelShape shape;
                 shape.layers = layers;
                 shape.hidden = hidden;
@@ -228,6 +229,7 @@ NB_MODULE(_core, m) {
                 shape.tied_embeddings = tied_embeddings;
                 shape.inverse_frequencies = inverse_frequencies;
                 shape.windows = windows;
+                shape.rotary_scale = rotary_scale;
                 std::vector<NamedTensor> named;
                 std::vector<Bytes> keep;
                 for (const auto& [name, scheme, layout, rows, columns, data] : tensors) {
@@ -239,8 +241,9 @@ NB_MODULE(_core, m) {
             },
             nb::kw_only(), "layers"_a, "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a,
             "vocab"_a, "rms_eps"_a, "tied_embeddings"_a, "inverse_frequencies"_a, "windows"_a, "tensors"_a,
-            "Tensors are (name, scheme, layout, rows, columns, bytes). Raises ValueError naming what does "
-            "not fit.")
+            "rotary_scale"_a = 1.0f,
+            "Tensors are (name, scheme, layout, rows, columns, bytes). `rotary_scale` multiplies cosines and "
+            "sines. Raises ValueError naming what does not fit.")
         .def(
             "populate", [](const BoundModel& b) { b.model->populate(); },
             nb::call_guard<nb::gil_scoped_release>(),

@@ -82,8 +82,8 @@ void Runner::Pass::embed(Worker& worker) {
             // The angle is rounded to binary32 as the reference implementations do.
             const float angle = position * shape_.inverse_frequencies[j];
             exact_sincos(static_cast<double>(angle), &sine, &cosine);
-            b_.cosine.get()[row * half + j] = static_cast<float>(cosine);
-            b_.sine.get()[row * half + j] = static_cast<float>(sine);
+            b_.cosine.get()[row * half + j] = static_cast<float>(cosine) * shape_.rotary_scale;
+            b_.sine.get()[row * half + j] = static_cast<float>(sine) * shape_.rotary_scale;
         }
     }
     worker.barrier();

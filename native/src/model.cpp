@@ -111,6 +111,12 @@ void check(const ModelShape& s) {
         fail("inverse_frequencies has " + std::to_string(s.inverse_frequencies.size()) +
              " entries, expected " + std::to_string(s.head_dim / 2));
     }
+    for (float f : s.inverse_frequencies) {
+        if (!(f >= 0.0f) || !std::isfinite(f)) fail("inverse_frequencies must be finite and not negative");
+    }
+    if (!(s.rotary_scale > 0.0f) || !std::isfinite(s.rotary_scale)) {
+        fail("rotary_scale must be finite and positive");
+    }
     if (s.windows.size() != static_cast<size_t>(s.layers)) {
         fail("windows has " + std::to_string(s.windows.size()) + " entries, expected one for each of " +
              std::to_string(s.layers) + " layers");

@@ -200,6 +200,8 @@ TEST(tensors_that_contradict_the_shape_are_refused) {
     refused([](TinyModel& t) { t.shape.layers = 0; });
     refused([](TinyModel& t) { t.shape.windows.pop_back(); });
     refused([](TinyModel& t) { t.shape.inverse_frequencies.pop_back(); });
+    refused([](TinyModel& t) { t.shape.inverse_frequencies[3] = INFINITY; });
+    refused([](TinyModel& t) { t.shape.rotary_scale = 0.0f; });
     refused([](TinyModel& t) { t.shape.vocab = -1; });
     refused([](TinyModel& t) { t.shape.rms_eps = NAN; });
 }

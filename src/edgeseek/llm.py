@@ -176,6 +176,7 @@ class LLM:
             kv=kv,
             # More threads than good processors: then any will do.
             cpus=usable.cpus if threads <= len(usable.cpus) else (),
+            context=memory.context,
         )
         try:
             tokenizer = Tokenizer.from_json(

@@ -1,10 +1,10 @@
-"""Compute with transformers what the tiny models must give, into tests/fixtures/tiny_logits.npz.
+"""Compute with transformers what the tiny models must give, into tests/fixtures/tiny_logits.
 
-    python -m tests.make_models.reference [--output FILE]
+    python -m tests.make_models.reference [CASE...] [--output FOLDER]
 
-Needs the extra `reference` (torch, transformers). CPU, float32, eager attention. For each case of
-`tiny.CASES` the file holds `NAME/ids` [tokens] and `NAME/logits` [tokens, vocab] float32, and
-`NAME/weights`, the sha256 of the tensors the numbers belong to.
+Needs the extra `reference` (torch, transformers). CPU, float32, eager attention. Each case of
+`tiny.CASES` (all, or those named) has a file CASE.npz with `ids` [tokens], `logits` [tokens, vocab]
+float32, and `weights`, the sha256 of the tensors the numbers belong to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tests.make_models.tiny import CASES, TinyModel, prompt_ids, tensors, write
 
-FIXTURE = Path(__file__).resolve().parent.parent / "fixtures" / "tiny_logits.npz"
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "tiny_logits"
 #: Long enough to leave the first KV block (32 positions) and a sliding window of 8 many times.
 PROMPT_TOKENS = 44
 
@@ -65,21 +65,25 @@ def reference_logits(model: Any, ids: list[int]) -> npt.NDArray[np.float32]:
 
 
 def main() -> None:
-    """Recompute all cases."""
+    """Recompute the cases that are named, or all."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", type=Path, default=FIXTURE)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="names of tiny models; none for all")
+    parser.add_argument("--output", type=Path, default=FIXTURES)
     options = parser.parse_args()
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for name, case in CASES.items():
-        ids = prompt_ids(case, PROMPT_TOKENS)
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name in options.cases or CASES:
+        ids = prompt_ids(CASES[name], PROMPT_TOKENS)
         with tempfile.TemporaryDirectory() as scratch:
-            model = load_reference(write(case, Path(scratch)))
-            arrays[f"{name}/logits"] = reference_logits(model, ids)
-        arrays[f"{name}/ids"] = np.asarray(ids, dtype=np.int32)
-        arrays[f"{name}/weights"] = np.asarray(weights_digest(case))
-    np.savez_compressed(options.output, allow_pickle=False, **arrays)
+            logits = reference_logits(load_reference(write(CASES[name], Path(scratch))), ids)
+        np.savez_compressed(
+            options.output / f"{name}.npz",
+            allow_pickle=False,
+            ids=np.asarray(ids, dtype=np.int32),
+            logits=logits,
+            weights=np.asarray(weights_digest(CASES[name])),
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 `write(CASES["llama-tied"], folder)` makes config.json, model.safetensors (float32), tokenizer.json,
 tokenizer_config.json (with a chat template) and generation_config.json from the case's seed, with numpy and
-safetensors only. `tests/fixtures/tiny_logits.npz` holds what transformers computes for each of them.
+safetensors only. `tests/fixtures/tiny_logits` holds what transformers computes for each of them.
 
 Weights are drawn so that every part matters: norm gains around one, biases about as large as what they
 are added to, matrices scaled by their inputs so that activations neither vanish nor explode. Attention
@@ -82,6 +82,30 @@ def _by_name(*models: TinyModel) -> dict[str, TinyModel]:
     return {model.name: model for model in models}
 
 
+#: RoPE scalings with an original context of 16 positions, beyond which their frequencies are extended.
+_SCALINGS: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
+    (
+        31,
+        "llama3",
+        {
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    ),
+    (32, "yarn", {"factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0}),
+    (
+        33,
+        "longrope",
+        {
+            "original_max_position_embeddings": 16,
+            "short_factor": [1.0 + 0.02 * i for i in range(16)],
+            "long_factor": [1.0 + 0.4 * i for i in range(16)],
+        },
+    ),
+)
+
 #: Every tiny model of the tests. Sizes are odd on purpose: widths that are no multiple of 32 or 256,
 #: query widths that differ from the hidden size, one, some and all key/value heads.
 CASES: Mapping[str, TinyModel] = _by_name(
@@ -122,6 +146,32 @@ CASES: Mapping[str, TinyModel] = _by_name(
         head_dim=96,
         tied=True,
         extra={"rope_parameters": {"rope_type": "linear", "factor": 2.5, "rope_theta": 50000.0}},
+    ),
+    *(
+        TinyModel(
+            f"llama-{kind}-rope",
+            "llama",
+            seed,
+            64,
+            96,
+            heads=2,
+            kv_heads=1,
+            head_dim=32,
+            # The prompts are longer than this: every scaling is at work.
+            extra={"max_position_embeddings": 128, "rope_scaling": {"rope_type": kind, **scaling}},
+        )
+        for seed, kind, scaling in _SCALINGS
+    ),
+    TinyModel(
+        "llama-dynamic-rope",
+        "llama",
+        30,
+        64,
+        96,
+        heads=2,
+        kv_heads=1,
+        head_dim=32,
+        extra={"max_position_embeddings": 16, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}},
     ),
     TinyModel("qwen2-tied", "qwen2", 21, 64, 160, heads=4, kv_heads=2, head_dim=16, tied=True),
     TinyModel("qwen2-untied", "qwen2", 22, 320, 352, heads=5, kv_heads=1, head_dim=64),

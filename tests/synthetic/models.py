@@ -45,8 +45,15 @@ def package_folder(checkpoint_folder: Path, target: Path, scheme: Scheme) -> Pac
 def backend_of(
     package: Package, tokens: int, threads: int = 2, isa: str | None = None, kv: KvType = "f16"
 ) -> NativeBackend:
-    """A backend with KV for `tokens` positions and one spare block."""
-    return NativeBackend(package, blocks=-(-tokens // BLOCK_TOKENS) + 1, threads=threads, isa=isa, kv=kv)
+    """A backend with KV for `tokens` positions, which are the planned context, and one spare block."""
+    return NativeBackend(
+        package,
+        blocks=-(-tokens // BLOCK_TOKENS) + 1,
+        threads=threads,
+        isa=isa,
+        kv=kv,
+        context=tokens,
+    )
 
 
 def logits_of(

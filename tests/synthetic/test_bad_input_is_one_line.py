@@ -101,10 +101,10 @@ def absurd_header(folder: Path) -> Path:
         (missing_tensor, ["model.layers.1.mlp.up_proj.weight", "download it again"]),
         (not_finite, ["model.norm.weight", "not finite"]),
         (
-            with_config(rope_scaling={"rope_type": "yarn", "factor": 4.0}),
-            ["yarn", "known are default, linear"],
+            with_config(rope_scaling={"rope_type": "mrope", "factor": 4.0}),
+            ["mrope", "known are default, linear"],
         ),
-        (with_config(architectures=["GPT2LMHeadModel"]), ["GPT2LMHeadModel", "known are LlamaForCausalLM"]),
+        (with_config(architectures=["GPT2LMHeadModel"]), ["GPT2LMHeadModel", "known are ", "LlamaForCausalLM"]),
         (absurd_header, ["model.safetensors", str(1 << 60), "download it again"]),
     ],
 )

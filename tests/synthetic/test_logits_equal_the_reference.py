@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.make_models.reference import (
-    FIXTURE,
+    FIXTURES,
     PROMPT_TOKENS,
     load_reference,
     reference_logits,
@@ -23,8 +23,8 @@ TOLERANCE = 1e-3
 
 def expected(case: TinyModel) -> npt.NDArray[np.float32]:
     """The fixture's logits for `case`, [PROMPT_TOKENS, vocab]."""
-    with np.load(FIXTURE) as arrays:
-        logits: npt.NDArray[np.float32] = arrays[f"{case.name}/logits"]
+    with np.load(FIXTURES / f"{case.name}.npz") as arrays:
+        logits: npt.NDArray[np.float32] = arrays["logits"]
     return logits
 
 
@@ -43,9 +43,9 @@ def our_logits(
 
 @pytest.mark.parametrize("name", CASES)
 def test_fixture_belongs_to_these_weights_and_this_prompt(name: str) -> None:
-    with np.load(FIXTURE) as arrays:
-        assert str(arrays[f"{name}/weights"]) == weights_digest(CASES[name])
-        assert arrays[f"{name}/ids"].tolist() == prompt_ids(CASES[name], PROMPT_TOKENS)
+    with np.load(FIXTURES / f"{name}.npz") as arrays:
+        assert str(arrays["weights"]) == weights_digest(CASES[name])
+        assert arrays["ids"].tolist() == prompt_ids(CASES[name], PROMPT_TOKENS)
 
 
 @pytest.mark.parametrize("name", CASES)

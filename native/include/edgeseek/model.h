@@ -21,6 +21,7 @@ struct ModelShape {
     float rms_eps = 0.0f;
     bool tied_embeddings = false;
     std::vector<float> inverse_frequencies;  // head_dim / 2, scaling applied
+    float rotary_scale = 1.0f;               // what cosines and sines are multiplied with
     std::vector<int> windows;                // per layer, 0: all positions
 
     size_t q_width() const { return static_cast<size_t>(heads) * static_cast<size_t>(head_dim); }

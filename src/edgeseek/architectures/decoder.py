@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
-from edgeseek.architectures.rope import gguf_rope, huggingface_rope
+from edgeseek.architectures.rope_gguf import ROPE_KEYS, gguf_rope
+from edgeseek.architectures.rope_keys import extended_context, huggingface_rope
 from edgeseek.architectures.spec import ModelConfig, Role, TensorRule
 from edgeseek.checkpoints.base import Checkpoint, CheckpointKind
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
@@ -49,7 +50,6 @@ _NEUTRAL_GGUF: Mapping[str, float] = MappingProxyType(
         "attention.max_alibi_bias": 0,
         "attn_logit_softcapping": 0,
         "final_logit_softcapping": 0,
-        "rope.scaling.attn_factor": 1,
     }
 )
 #: GGUF metadata that is read elsewhere or changes nothing here.
@@ -63,13 +63,7 @@ _HARMLESS_GGUF = frozenset(
         "attention.layer_norm_epsilon",
         "attention.sliding_window",
         "attention.causal",
-        "rope.dimension_count",
-        "rope.freq_base",
-        "rope.scale_linear",
-        "rope.scaling.type",
-        "rope.scaling.factor",
-        "rope.scaling.original_context_length",
-        "rope.scaling.finetuned",
+        *ROPE_KEYS,
     }
 )
 #: Any other key of these kinds is taken to change the computation.
@@ -106,6 +100,8 @@ def huggingface_config(
         )
     heads = fields.count("num_attention_heads")
     hidden = fields.count("hidden_size")
+    head_dim = fields.count("head_dim", max(1, hidden // heads))
+    rope = huggingface_rope(fields, head_dim)
     generation = Fields(
         checkpoint.text_assets.generation_config, f"generation_config.json of {checkpoint.path}"
     )
@@ -118,10 +114,10 @@ def huggingface_config(
         num_layers=fields.count("num_hidden_layers", most=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=fields.count("num_key_value_heads", heads),
-        head_dim=fields.count("head_dim", max(1, hidden // heads)),
-        max_context=fields.count("max_position_embeddings"),
+        head_dim=head_dim,
+        max_context=extended_context(rope, fields.count("max_position_embeddings")),
         rms_eps=fields.number("rms_norm_eps", 1e-6),
-        rope=huggingface_rope(fields),
+        rope=rope,
         tied_embeddings=fields.flag("tie_word_embeddings", False),
         sliding_windows=sliding_windows,
         bos_token_id=bos[0] if bos else None,
@@ -154,7 +150,7 @@ def gguf_config(checkpoint: Checkpoint, architecture: str) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=fields.count("attention.head_count_kv", heads),
         head_dim=head_dim,
-        max_context=fields.count("context_length"),
+        max_context=extended_context(rope, fields.count("context_length")),
         rms_eps=fields.number("attention.layer_norm_rms_epsilon"),
         rope=rope,
         tied_embeddings="output.weight" not in checkpoint.tensors,

@@ -53,6 +53,14 @@ class Fields:
             raise self._bad(key, value, "a positive number")
         return float(value)
 
+    def numbers(self, key: str) -> tuple[float, ...]:
+        """A list of positive finite numbers."""
+        value = self._value(key, None)
+        if not isinstance(value, list | tuple):
+            raise self._bad(key, value, "a list of positive numbers")
+        items = Fields({str(i): item for i, item in enumerate(value)}, f"{self.origin}, {key!r}")
+        return tuple(items.number(name) for name in items.values)
+
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
         value = self._value(key, default)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from edgeseek.architectures.family import Family
+from edgeseek.architectures.rope_gguf import ROPE_TENSORS
 from edgeseek.architectures.spec import ModelConfig, TensorRule
 from edgeseek.checkpoints.base import Checkpoint
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
@@ -77,6 +78,8 @@ def expected_tensors(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...],
 
 
 def _refuse_unused(config: ModelConfig, checkpoint: Checkpoint, used: set[str]) -> None:
+    if checkpoint.kind == "gguf":
+        used = used | ROPE_TENSORS
     unused = [name for name in checkpoint.tensors if name not in used and not name.endswith(_IGNORABLE_ENDS)]
     if config.tied_embeddings and "lm_head.weight" in unused:
         # Some tools save the shared matrix under both names; the config says that they are one.

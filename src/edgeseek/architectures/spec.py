@@ -7,23 +7,45 @@ becomes which package tensor). Knows nothing of files, schemes or kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 Role = Literal["linear", "embedding", "vector"]
-RopeKind = Literal["default", "linear"]
+RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope", "factors"]
+#: Metadata of a field that came after the package format: written only where it differs from its default,
+#: so that packages without it keep their digest.
+ADDED: Mapping[str, bool] = MappingProxyType({"added": True})
 
 
 @dataclass(frozen=True)
 class Rope:
     """Rotary position embedding (Su et al., RoFormer, arXiv 2104.09864), half-split convention.
 
-    `kind` "linear" divides positions by `factor`; "default" ignores it.
+    `kind` says how the frequencies are scaled; `architectures.rope` holds the formulas and their sources.
+    Each kind reads `factor`, except "default" and "factors", and of the rest what its comment names.
     """
 
     theta: float = 10000.0
     kind: RopeKind = "default"
     factor: float = 1.0
+    #: Positions of the training before the context was extended: dynamic, llama3, yarn, longrope.
+    original_context: int = field(default=0, metadata=ADDED)
+    #: llama3: wavelengths over original_context / low are scaled, those under original_context / high kept.
+    low_freq_factor: float = field(default=1.0, metadata=ADDED)
+    high_freq_factor: float = field(default=4.0, metadata=ADDED)
+    #: yarn: pairs that turn more often than `beta_fast` in the original context are kept, less often than
+    #: `beta_slow` scaled; `truncate` widens that range to whole pairs.
+    beta_fast: float = field(default=32.0, metadata=ADDED)
+    beta_slow: float = field(default=1.0, metadata=ADDED)
+    truncate: bool = field(default=True, metadata=ADDED)
+    #: yarn: weight of the correction that latent attention puts into its softmax scale; 0 for none.
+    mscale_all_dim: float = field(default=0.0, metadata=ADDED)
+    #: yarn, longrope: what cosines and sines are multiplied with.
+    attention_factor: float = field(default=1.0, metadata=ADDED)
+    #: factors, longrope: the divisor of each frequency; longrope's beyond the original context.
+    factors: tuple[float, ...] = field(default=(), metadata=ADDED)
+    long_factors: tuple[float, ...] = field(default=(), metadata=ADDED)
 
 
 @dataclass(frozen=True)
@@ -47,19 +69,27 @@ class ModelConfig:
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 
+    @property
+    def rotary_dim(self) -> int:
+        """Dimensions of a query or key that are rotated, in pairs."""
+        return self.head_dim
+
     def window(self, layer: int) -> int:
         """Attention span of `layer`; 0 means unlimited."""
         return self.sliding_windows[layer] if self.sliding_windows else 0
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values that `from_json` reads back to an equal config."""
-        return asdict(self)
+        return {**_written(self), "rope": _written(self.rope)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelConfig:
         """Inverse of `to_json`; unknown or missing keys raise TypeError."""
         values = dict(data)
-        values["rope"] = Rope(**values["rope"])
+        rope = dict(values["rope"])
+        for key in ("factors", "long_factors"):
+            rope[key] = tuple(rope.get(key, ()))
+        values["rope"] = Rope(**rope)
         for key in ("sliding_windows", "eos_token_ids"):
             values[key] = tuple(values[key])
         return cls(**values)
@@ -85,3 +115,13 @@ class TensorRule:
     role: Role
     optional: bool = False
     unpermute_heads: int = 0
+
+
+def _written(item: ModelConfig | Rope) -> dict[str, Any]:
+    """The fields that a package's manifest names, by name."""
+    written = {}
+    for entry in fields(item):
+        value = getattr(item, entry.name)
+        if not entry.metadata.get("added") or value != entry.default:
+            written[entry.name] = value
+    return written

@@ -144,5 +144,8 @@ def _parameters(package: Package) -> int:
 
 def _rope(package: Package) -> str:
     rope = package.config.rope
-    scaling = "" if rope.kind == "default" else f", {rope.kind} scaling by {rope.factor:g}"
-    return f"theta {rope.theta:g}{scaling}"
+    if rope.kind == "default":
+        return f"theta {rope.theta:g}"
+    if rope.kind == "factors":
+        return f"theta {rope.theta:g}, each frequency divided by its own factor"
+    return f"theta {rope.theta:g}, {rope.kind} scaling by {rope.factor:g}"

@@ -11,9 +11,11 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, get_args
 
 from edgeseek.architectures import ModelConfig, expected_tensors
+from edgeseek.architectures.rope import problem as rope_problem
+from edgeseek.architectures.spec import RopeKind
 from edgeseek.errors import PackageFormatError, UnsupportedCheckpointError
 from edgeseek.quantize.schemes import LAYOUT_NAMES, SCHEMES, stored_bytes
 
@@ -210,12 +212,14 @@ def _config(document: Any) -> ModelConfig:
     if config.bos_token_id is not None:
         _count(config.bos_token_id, least=0)
     tied: Any = config.tied_embeddings
-    if not isinstance(tied, bool) or config.rope.kind not in ("default", "linear"):
+    if not isinstance(tied, bool) or config.rope.kind not in get_args(RopeKind):
         raise ValueError("config has an unknown kind of RoPE or of embedding")
-    positives: tuple[Any, ...] = (config.rms_eps, config.rope.theta, config.rope.factor)
-    for positive in positives:
-        if not isinstance(positive, int | float) or not 0 < positive <= sys.float_info.max:
-            raise ValueError(f"config has {positive!r} where a positive number belongs")
+    epsilon: Any = config.rms_eps
+    if not isinstance(epsilon, int | float) or not 0 < epsilon <= sys.float_info.max:
+        raise ValueError(f"config has {epsilon!r} where a positive number belongs")
+    wrong = rope_problem(config.rope, config.rotary_dim)
+    if wrong is not None:
+        raise ValueError(f"config has a RoPE whose {wrong}")
     if config.num_heads % config.num_kv_heads or config.head_dim % 2:
         raise ValueError("config has head counts that do not fit together")
     if len(config.sliding_windows) not in (0, config.num_layers):

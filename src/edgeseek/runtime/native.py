@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeseek import _core
+from edgeseek.architectures.rope import inverse_frequencies
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.memory.planner import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
 from edgeseek.runtime.preload import Preload, check_preload, copy_to_huge_pages, lock_failure
-from edgeseek.runtime.rope import inverse_frequencies
 
 #: Tokens of the largest step; longer prompts are prefilled in chunks of it.
 MAX_STEP_TOKENS = 512
@@ -29,11 +29,12 @@ class NativeBackend:
 
     `blocks` KV blocks of 32 positions are allocated at once. `isa` forces an instruction set by name;
     None takes the fastest that the machine has. `preload` says how the weights come into memory, see
-    `runtime.preload`. `kv` "int8" stores keys and values in half the memory. `cpus` are
-    the processors that steps stay on, none for any. Raises UsageError for an
-    unknown `isa` or `preload`, DoesNotFitError when the KV pool
-    or a copy of the weights cannot be allocated, and RuntimeFailure for a package whose tensors contradict
-    its config or where locking is not allowed.
+    `runtime.preload`. `kv` "int8" stores keys and values in half the memory. `cpus` are the processors
+    that steps stay on, none for any. `context` is the most positions that a sequence will have, which
+    fixes "dynamic" and "longrope" frequencies; None takes the model's own. Raises UsageError for an
+    unknown `isa` or `preload`, DoesNotFitError when the KV pool or a copy of the weights cannot be
+    allocated, and RuntimeFailure for a package whose tensors contradict its config or where locking is
+    not allowed.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class NativeBackend:
         preload: Preload = "populate",
         kv: KvType = "f16",
         cpus: Sequence[int] = (),
+        context: int | None = None,
     ) -> None:
         config = package.config
         check_preload(preload)
@@ -58,7 +60,7 @@ class NativeBackend:
         self._config = config
         try:
             tensors = copy_to_huge_pages(package.tensors) if preload == "copy" else package.tensors
-            self._model = _build_model(config, tensors)
+            self._model = _build_model(config, tensors, config.max_context if context is None else context)
             self._pool = _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks, kv)
             self._threads = _core.ThreadPool(threads, list(cpus))
             self._runner = _core.Runner(self._model, self._pool, self._threads, isa, max_step_tokens)
@@ -174,7 +176,7 @@ class NativeBackend:
             self.__dict__.pop(part, None)
 
 
-def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor]) -> _core.Model:
+def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor], context: int) -> _core.Model:
     tensors = []
     for name, tensor in packed.items():
         rows, columns = (*tensor.shape, 1)[:2]
@@ -189,7 +191,8 @@ def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor]) -> _co
         vocab=config.vocab_size,
         rms_eps=config.rms_eps,
         tied_embeddings=config.tied_embeddings,
-        inverse_frequencies=inverse_frequencies(config.rope, config.head_dim).tolist(),
+        inverse_frequencies=inverse_frequencies(config.rope, config.rotary_dim, context).tolist(),
+        rotary_scale=config.rope.attention_factor,
         windows=[config.window(i) for i in range(config.num_layers)],
         tensors=tensors,
     )

@@ -285,10 +285,10 @@ def test_a_model_that_cannot_run_is_refused_before_its_weights_arrive(
     files, server = hub
     config = json.loads(files.files["config.json"])
     files.files["config.json"] = json.dumps(
-        {**config, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}
+        {**config, "rope_scaling": {"rope_type": "mrope", "factor": 8.0}}
     ).encode()
     store = Store(settings.with_changes(hf_endpoint=server.url))
-    with pytest.raises(UnsupportedCheckpointError, match="unknown RoPE scaling 'llama3'"):
+    with pytest.raises(UnsupportedCheckpointError, match="unknown RoPE scaling 'mrope'"):
         store.pull("org/model")
     asked = [request.path.rpartition("/")[2] for request in server.requests if "/resolve/" in request.path]
     assert set(asked) == {"config.json"}
