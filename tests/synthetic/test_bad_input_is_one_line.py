@@ -104,7 +104,10 @@ def absurd_header(folder: Path) -> Path:
             with_config(rope_scaling={"rope_type": "mrope", "factor": 4.0}),
             ["mrope", "known are default, linear"],
         ),
-        (with_config(architectures=["GPT2LMHeadModel"]), ["GPT2LMHeadModel", "known are ", "LlamaForCausalLM"]),
+        (
+            with_config(architectures=["GPT2LMHeadModel"]),
+            ["GPT2LMHeadModel", "known are ", "LlamaForCausalLM"],
+        ),
         (absurd_header, ["model.safetensors", str(1 << 60), "download it again"]),
     ],
 )
