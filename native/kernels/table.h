@@ -78,7 +78,7 @@ struct Kernels {
     GemmTile gemm[kSchemeCount];  // indexed by Scheme
     /// Quantizes n floats (n a multiple of 32).
     void (*quantize)(const float* x, size_t n, QuantizedRow out);
-    /// out = x / sqrt(mean(x^2) + eps) * weight; n a multiple of 16 or any n (tail lanes are zero).
+    /// out = x / sqrt(mean(x^2) + eps) * weight for any n (tail lanes are zero); out may be x.
     void (*rms_norm)(const float* x, const float* weight, size_t n, float eps, float* out);
     /// out = silu(gate) * up.
     void (*swiglu)(const float* gate, const float* up, size_t n, float* out);

@@ -261,6 +261,13 @@ void Runner::Pass::rotate_and_store(int layer, int row, int kv_head) {
     float* q = b_.qkv.row(r, b_.qkv_width) + head * static_cast<size_t>(group) * width;
     float* k = b_.qkv.row(r, b_.qkv_width) + shape_.q_width() + head * width;
     const float* v = k + shape_.kv_width();
+    if (const Layer& own = model_.layers()[static_cast<size_t>(layer)]; own.q_norm != nullptr) {
+        for (int h = 0; h < group; ++h) {
+            float* one = q + static_cast<size_t>(h) * width;
+            kernels_.rms_norm(one, own.q_norm, width, shape_.rms_eps, one);
+        }
+        kernels_.rms_norm(k, own.k_norm, width, shape_.rms_eps, k);
+    }
     kernels_.rope(q, group, dim, cosine, sine);
     kernels_.rope(k, 1, dim, cosine, sine);
     const BatchSlice& slice = batch_.slices[static_cast<size_t>(row_slice_[r])];

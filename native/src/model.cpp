@@ -148,6 +148,10 @@ Model::Model(ModelShape shape, const std::vector<NamedTensor>& tensors) : shape_
         Layer layer;
         layer.attn_norm = table.vector(prefix + "attn_norm.weight", hidden);
         layer.mlp_norm = table.vector(prefix + "mlp_norm.weight", hidden);
+        if (table.has(prefix + "attn.q_norm.weight") || table.has(prefix + "attn.k_norm.weight")) {
+            layer.q_norm = table.vector(prefix + "attn.q_norm.weight", static_cast<size_t>(shape_.head_dim));
+            layer.k_norm = table.vector(prefix + "attn.k_norm.weight", static_cast<size_t>(shape_.head_dim));
+        }
         layer.q = table.linear(prefix + "attn.q", shape_.q_width(), hidden);
         layer.k = table.linear(prefix + "attn.k", shape_.kv_width(), hidden);
         layer.v = table.linear(prefix + "attn.v", shape_.kv_width(), hidden);

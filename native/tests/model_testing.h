@@ -68,6 +68,16 @@ class TinyModel {
         }
     }
 
+    /// Norms over each query and key head, in all layers.
+    void add_head_norms() {
+        Random random(8);
+        for (int i = 0; i < shape.layers; ++i) {
+            const std::string p = "layers." + std::to_string(i) + ".attn.";
+            vector(random, p + "q_norm.weight", static_cast<size_t>(shape.head_dim));
+            vector(random, p + "k_norm.weight", static_cast<size_t>(shape.head_dim));
+        }
+    }
+
     std::unique_ptr<Model> build() const { return std::make_unique<Model>(shape, tensors); }
 
     NamedTensor& tensor(const std::string& name) {

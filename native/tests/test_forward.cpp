@@ -77,6 +77,21 @@ TEST(chunks_and_threads_change_no_bit) {
     }
 }
 
+TEST(norms_of_heads_change_the_logits_and_no_bit_between_ways) {
+    const TinyModel plain;
+    TinyModel tiny;
+    tiny.add_head_norms();
+    const std::vector<float> whole = logits_of(tiny, best_kernels(), 1, 300);
+    const std::vector<float> without = logits_of(plain, best_kernels(), 1, 300);
+    CHECK(std::memcmp(whole.data(), without.data(), whole.size() * sizeof(float)) != 0);
+    for (const Kernels* kernels : kernel_testing::all_tables()) {
+        for (const size_t chunk : {size_t{1}, size_t{64}}) {
+            const std::vector<float> other = logits_of(tiny, *kernels, 2, chunk);
+            CHECK_SAME_BITS(other.data(), whole.data(), whole.size());
+        }
+    }
+}
+
 TEST(company_in_the_batch_changes_no_bit) {
     const TinyModel tiny;
     Random random(5);
@@ -195,6 +210,14 @@ TEST(tensors_that_contradict_the_shape_are_refused) {
     refused([](TinyModel& t) { t.tensor("layers.0.attn.q.bias").bytes = 287 * 4; });
     refused([](TinyModel& t) { t.tensor("final_norm.weight").scheme = "f16"; });
     refused([](TinyModel& t) { t.tensors.push_back(t.tensors[0]); });
+    refused([](TinyModel& t) {
+        t.add_head_norms();
+        t.tensors.pop_back();  // k_norm of the last layer
+    });
+    refused([](TinyModel& t) {
+        t.add_head_norms();
+        t.tensor("layers.0.attn.q_norm.weight").rows = 47;
+    });
     refused([](TinyModel& t) { t.shape.head_dim = 24; });
     refused([](TinyModel& t) { t.shape.kv_heads = 4; });
     refused([](TinyModel& t) { t.shape.layers = 0; });

@@ -190,6 +190,9 @@ TEST(rms_norm_equals_its_formula_at_every_length) {
             for (const float v : x) squares += static_cast<double>(v) * static_cast<double>(v);
             const double scale = 1.0 / std::sqrt(squares / static_cast<double>(n) + 1e-5);
             for (size_t i = 0; i < n; ++i) CHECK_NEAR(out[i], x[i] * scale * weight[i], 2e-6);
+            std::copy(x.begin(), x.end(), out.begin());
+            kernels->rms_norm(out.data(), weight.data(), n, 1e-5f, out.data());
+            check_same(out, expected, kernels->name);
         }
     }
 }

@@ -54,7 +54,7 @@ class TinyModel:
         """The content of config.json."""
         llama = self.architecture == "llama"
         config: dict[str, Any] = {
-            "architectures": ["LlamaForCausalLM" if llama else "Qwen2ForCausalLM"],
+            "architectures": [f"{self.architecture.capitalize()}ForCausalLM"],
             "model_type": self.architecture,
             "vocab_size": VOCAB_SIZE,
             "hidden_size": self.hidden_size,
@@ -72,8 +72,9 @@ class TinyModel:
             "bos_token_id": 0,
             "eos_token_id": 1,
         }
-        if llama:
+        if self.architecture != "qwen2":
             config["attention_bias"] = self.attention_bias
+        if llama:
             config["mlp_bias"] = self.mlp_bias
         return {**config, **self.extra}
 
@@ -198,6 +199,44 @@ CASES: Mapping[str, TinyModel] = _by_name(
         layers=3,
         extra={"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1},
     ),
+    TinyModel("qwen3-tied", "qwen3", 41, 64, 96, heads=4, kv_heads=2, head_dim=32, tied=True),
+    TinyModel("qwen3-biases", "qwen3", 42, 96, 128, heads=3, kv_heads=1, head_dim=48, attention_bias=True),
+    # DeepSeek-R1-0528-Qwen3-8B's scaling, smaller: its attention factor is 1 where 0.1 ln 4 + 1 is usual.
+    TinyModel(
+        "qwen3-yarn-rope",
+        "qwen3",
+        43,
+        64,
+        96,
+        heads=4,
+        kv_heads=1,
+        head_dim=64,
+        extra={
+            "max_position_embeddings": 128,
+            "rope_theta": 1000000.0,
+            "rope_scaling": {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "original_max_position_embeddings": 32,
+                "attention_factor": 1.0,
+            },
+        },
+    ),
+    TinyModel(
+        "qwen3-sliding-window",
+        "qwen3",
+        44,
+        64,
+        96,
+        heads=2,
+        kv_heads=2,
+        head_dim=16,
+        extra={
+            "use_sliding_window": True,
+            "sliding_window": 8,
+            "layer_types": ["full_attention", "sliding_attention"],
+        },
+    ),
 )
 
 
@@ -223,6 +262,9 @@ def tensors(model: TinyModel) -> dict[str, npt.NDArray[np.float32]]:
             matrix(f"{prefix}self_attn.{name}_proj.weight", rows, hidden)
             if qkv_bias:
                 vector(f"{prefix}self_attn.{name}_proj.bias", rows, 0.0, 0.5)
+        if model.architecture == "qwen3":
+            vector(prefix + "self_attn.q_norm.weight", model.head_dim, 1.0, 0.3)
+            vector(prefix + "self_attn.k_norm.weight", model.head_dim, 1.0, 0.3)
         matrix(prefix + "self_attn.o_proj.weight", hidden, queries)
         if model.attention_bias:
             vector(prefix + "self_attn.o_proj.bias", hidden, 0.0, 0.5)

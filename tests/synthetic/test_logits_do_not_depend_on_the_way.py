@@ -17,7 +17,7 @@ from tests.synthetic.models import backend_of, logits_of, package_of
 LENGTH = 100
 #: (threads, tokens per chunk): 5 threads are more than most test machines have cores.
 WAYS = [(1, 1), (1, 7), (1, 64), (1, LENGTH), (2, 7), (2, LENGTH), (5, 7), (5, LENGTH)]
-SHAPES = ["llama-tied", "qwen2-untied", "qwen2-sliding-window", "llama-biases"]
+SHAPES = ["llama-tied", "qwen2-untied", "qwen2-sliding-window", "llama-biases", "qwen3-yarn-rope"]
 SCHEMES: list[Scheme] = ["f32", "f16", "q8", "q4"]
 
 

@@ -64,6 +64,20 @@ def test_a_bias_that_is_left_out_shows(name: str, part: str, tmp_path: Path) -> 
     assert worst_difference(our_logits(case, tmp_path, zeroed), expected(case)) > 10 * TOLERANCE
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("qwen3-")])
+@pytest.mark.parametrize("part", ["q", "k"])
+def test_a_norm_of_heads_that_is_left_out_shows(name: str, part: str, tmp_path: Path) -> None:
+    # Weights of one leave the norm but not its gains.
+    case = CASES[name]
+    flat = {
+        key: np.ones_like(value)
+        for key, value in tensors(case).items()
+        if key.endswith(f"{part}_norm.weight")
+    }
+    assert len(flat) == case.layers
+    assert worst_difference(our_logits(case, tmp_path, flat), expected(case)) > 10 * TOLERANCE
+
+
 @pytest.mark.parametrize("name", ["llama-tied", "qwen2-untied"])
 def test_rotation_that_is_left_out_shows(name: str, tmp_path: Path) -> None:
     # Positions divided by a billion: every rotation is by an angle of zero.

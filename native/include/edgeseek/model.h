@@ -37,6 +37,8 @@ struct Linear {
 struct Layer {
     const float* attn_norm = nullptr;  // [hidden]
     const float* mlp_norm = nullptr;   // [hidden]
+    const float* q_norm = nullptr;     // [head_dim], of every query head before its rotation, or none
+    const float* k_norm = nullptr;     // the same of every key head
     Linear q, k, v, o, gate, up, down;
     int window = 0;
 };

@@ -36,6 +36,12 @@ _NORMS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "mlp_norm": ("post_attention_layernorm", "ffn_norm"),
     }
 )
+_HEAD_NORMS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "attn.q_norm": ("self_attn.q_norm", "attn_q_norm"),
+        "attn.k_norm": ("self_attn.k_norm", "attn_k_norm"),
+    }
+)
 #: GGUF metadata that scales or routes values: refused unless it holds the neutral value.
 _NEUTRAL_GGUF: Mapping[str, float] = MappingProxyType(
     {
@@ -85,8 +91,12 @@ def huggingface_config(
     *,
     architecture: str,
     sliding_windows: tuple[int, ...],
+    head_dim: int | None = None,
 ) -> ModelConfig:
-    """ModelConfig from a config.json with Llama's key names, which are in `fields`."""
+    """ModelConfig from a config.json with Llama's key names, which are in `fields`.
+
+    `head_dim` is what a config without that key means; None for the hidden size by the heads.
+    """
     act = fields.text("hidden_act", "silu")
     if act != "silu":
         raise UnsupportedCheckpointError(
@@ -100,7 +110,7 @@ def huggingface_config(
         )
     heads = fields.count("num_attention_heads")
     hidden = fields.count("hidden_size")
-    head_dim = fields.count("head_dim", max(1, hidden // heads))
+    head_dim = fields.count("head_dim", max(1, hidden // heads) if head_dim is None else head_dim)
     rope = huggingface_rope(fields, head_dim)
     generation = Fields(
         checkpoint.text_assets.generation_config, f"generation_config.json of {checkpoint.path}"
@@ -223,15 +233,20 @@ def checked(config: ModelConfig, origin: str) -> ModelConfig:
     return config.with_changes(eos_token_ids=ends)
 
 
-def decoder_rules(config: ModelConfig, kind: CheckpointKind, biases: Biases) -> Iterator[TensorRule]:
-    """Rules for every tensor of a Llama-shaped decoder, in package order."""
+def decoder_rules(
+    config: ModelConfig, kind: CheckpointKind, biases: Biases, *, head_norms: bool = False
+) -> Iterator[TensorRule]:
+    """Rules for every tensor of a Llama-shaped decoder, in package order.
+
+    `head_norms` asks for the weights of an RMSNorm over each query and key head.
+    """
     style = 0 if kind == "huggingface" else 1
     table = (config.vocab_size, config.hidden_size)
     yield TensorRule(
         "embed.weight", ("model.embed_tokens.weight", "token_embd.weight")[style], table, "embedding"
     )
     for layer in range(config.num_layers):
-        yield from _layer_rules(config, layer, style, biases)
+        yield from _layer_rules(config, layer, style, biases, head_norms)
     yield TensorRule(
         "final_norm.weight",
         ("model.norm.weight", "output_norm.weight")[style],
@@ -242,9 +257,11 @@ def decoder_rules(config: ModelConfig, kind: CheckpointKind, biases: Biases) -> 
         yield TensorRule("head.weight", ("lm_head.weight", "output.weight")[style], table, "linear")
 
 
-def decoder_shapes(config: ModelConfig, biases: Biases) -> Mapping[str, tuple[tuple[int, ...], bool]]:
+def decoder_shapes(
+    config: ModelConfig, biases: Biases, *, head_norms: bool = False
+) -> Mapping[str, tuple[tuple[int, ...], bool]]:
     """Package tensor name -> (logical shape, whether it may be absent)."""
-    rules = decoder_rules(config, "huggingface", biases)
+    rules = decoder_rules(config, "huggingface", biases, head_norms=head_norms)
     return {rule.name: (rule.shape, rule.optional) for rule in rules}
 
 
@@ -255,7 +272,9 @@ def permuted(rule: TensorRule, config: ModelConfig) -> int:
     return config.num_kv_heads if ".attn.k." in rule.name else 0
 
 
-def _layer_rules(config: ModelConfig, layer: int, style: int, biases: Biases) -> Iterator[TensorRule]:
+def _layer_rules(
+    config: ModelConfig, layer: int, style: int, biases: Biases, head_norms: bool
+) -> Iterator[TensorRule]:
     source = (f"model.layers.{layer}.", f"blk.{layer}.")[style]
     name = f"layers.{layer}."
     shapes = linear_shapes(config)
@@ -276,6 +295,11 @@ def _layer_rules(config: ModelConfig, layer: int, style: int, biases: Biases) ->
                     shape[:1],
                     vector,
                     optional=linear not in biases.required,
+                )
+        if head_norms and part == "attn":
+            for norm, names in _HEAD_NORMS.items():
+                yield TensorRule(
+                    f"{name}{norm}.weight", f"{source}{names[style]}.weight", (config.head_dim,), vector
                 )
 
 

@@ -18,8 +18,9 @@ from edgeseek.architectures.decoder import (
     permuted,
 )
 from edgeseek.architectures.family import Family
-from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
+from edgeseek.architectures.fields import config_fields
 from edgeseek.architectures.spec import ModelConfig, TensorRule
+from edgeseek.architectures.windows import mistral_windows
 from edgeseek.checkpoints.base import Checkpoint
 
 _ANY_BIAS = Biases(optional=frozenset(LINEARS))
@@ -34,7 +35,7 @@ def parse_config(checkpoint: Checkpoint) -> ModelConfig:
         checkpoint,
         fields,
         architecture="llama",
-        sliding_windows=_mistral_windows(fields)
+        sliding_windows=mistral_windows(fields)
         if "MistralForCausalLM" in (fields.get("architectures") or ())
         else (),
     )
@@ -57,13 +58,6 @@ def rules(config: ModelConfig, checkpoint: Checkpoint) -> Iterable[TensorRule]:
 def shapes(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...], bool]]:
     """Package tensors; every bias may be absent."""
     return decoder_shapes(config, _ANY_BIAS)
-
-
-def _mistral_windows(fields: Fields) -> tuple[int, ...]:
-    # An explicit null means full attention; an absent key means Mistral's default.
-    if "sliding_window" in fields.values and fields.get("sliding_window") is None:
-        return ()
-    return (fields.count("sliding_window", 4096),) * fields.count("num_hidden_layers", most=MAX_LAYERS)
 
 
 FAMILY = Family(

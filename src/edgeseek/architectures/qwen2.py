@@ -15,13 +15,12 @@ from edgeseek.architectures.decoder import (
     huggingface_config,
 )
 from edgeseek.architectures.family import Family
-from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
+from edgeseek.architectures.fields import config_fields
 from edgeseek.architectures.spec import ModelConfig, TensorRule
+from edgeseek.architectures.windows import qwen_windows
 from edgeseek.checkpoints.base import Checkpoint
-from edgeseek.errors import CheckpointFormatError, UnsupportedCheckpointError
 
 _BIASES = Biases(required=frozenset({"attn.q", "attn.k", "attn.v"}))
-_SPANS = {"full_attention": False, "sliding_attention": True}
 
 
 def parse_config(checkpoint: Checkpoint) -> ModelConfig:
@@ -33,7 +32,7 @@ def parse_config(checkpoint: Checkpoint) -> ModelConfig:
         checkpoint,
         fields,
         architecture="qwen2",
-        sliding_windows=_windows(fields),
+        sliding_windows=qwen_windows(fields),
     )
 
 
@@ -45,35 +44,6 @@ def rules(config: ModelConfig, checkpoint: Checkpoint) -> Iterable[TensorRule]:
 def shapes(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...], bool]]:
     """Package tensors; none may be absent."""
     return decoder_shapes(config, _BIASES)
-
-
-def _windows(fields: Fields) -> tuple[int, ...]:
-    """Span per layer: `layer_types` where given, else the layers from `max_window_layers` up."""
-    layers = fields.count("num_hidden_layers", most=MAX_LAYERS)
-    if not fields.flag("use_sliding_window", False) or fields.get("sliding_window") == 0:
-        return ()
-    span = fields.count("sliding_window", 4096)
-    types = fields.get("layer_types")
-    if types is None:
-        first = fields.get("max_window_layers")
-        first = 28 if first is None else first
-        if isinstance(first, bool) or not isinstance(first, int) or first < 0:
-            raise CheckpointFormatError(
-                f"{fields.origin}: 'max_window_layers' is {first!r}, not a layer number"
-            )
-        slides = [layer >= first for layer in range(layers)]
-    else:
-        if not isinstance(types, list | tuple) or len(types) != layers:
-            raise CheckpointFormatError(
-                f"{fields.origin}: 'layer_types' does not name one type for each of {layers} layers"
-            )
-        for kind in types:
-            if not isinstance(kind, str) or kind not in _SPANS:
-                raise UnsupportedCheckpointError(
-                    f"{fields.origin}: unknown layer type {kind!r}; known are {', '.join(_SPANS)}"
-                )
-        slides = [_SPANS[kind] for kind in types]
-    return tuple(span if slide else 0 for slide in slides) if any(slides) else ()
 
 
 FAMILY = Family(

@@ -170,4 +170,9 @@ _ENTRIES = (
         HubSource("deepseek-ai/DeepSeek-R1-Distill-Llama-8B"),
         "DeepSeek-R1 distilled into Llama 3.1 8B",
     ),
+    CatalogueEntry(
+        "deepseek-r1-0528-qwen3-8b",
+        HubSource("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B"),
+        "DeepSeek-R1-0528 distilled into Qwen3 8B",
+    ),
 )

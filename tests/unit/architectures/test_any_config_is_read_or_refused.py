@@ -9,8 +9,26 @@ from hypothesis import strategies as st
 
 from edgeseek.architectures import ModelConfig, parse_config
 from edgeseek.errors import CheckpointError
-from tests.unit.architectures.tiny_models import LLAMA, LLAMA_GGUF, QWEN2, gguf_file, huggingface
+from tests.unit.architectures.tiny_models import LLAMA, LLAMA_GGUF, QWEN2, QWEN3, gguf_file, huggingface
 
+ROPE_KEYS = [
+    "factor",
+    "rope_type",
+    "type",
+    "rope_theta",
+    "quant_method",
+    "x",
+    "original_max_position_embeddings",
+    "low_freq_factor",
+    "high_freq_factor",
+    "mscale",
+    "mscale_all_dim",
+    "attn_factor",
+    "beta_fast",
+    "beta_slow",
+    "short_factor",
+    "long_factor",
+]
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none()
     | st.booleans()
@@ -18,13 +36,13 @@ JSON: st.SearchStrategy[Any] = st.recursive(
     | st.just(10**400)
     | st.floats()
     | st.text(max_size=5)
-    | st.sampled_from(["linear", "default", "yarn", "sliding_attention"]),
+    | st.sampled_from(["linear", "default", "dynamic", "llama3", "yarn", "longrope", "sliding_attention"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["factor", "rope_type", "type", "rope_theta", "quant_method", "x"]),
+            st.sampled_from(ROPE_KEYS),
             inner,
-            max_size=3,
+            max_size=4,
         )
     ),
     max_leaves=5,
@@ -48,6 +66,9 @@ GGUF_KEYS = [
     "llama.rope.freq_base",
     "llama.rope.scaling.type",
     "llama.rope.scaling.factor",
+    "llama.rope.scaling.attn_factor",
+    "llama.rope.scaling.yarn_beta_fast",
+    "llama.rope.scaling.original_context_length",
     "llama.attention.sliding_window",
     "llama.attention.key_length",
     "llama.expert_count",
@@ -57,7 +78,7 @@ GGUF_KEYS = [
 
 @settings(deadline=None, max_examples=300)
 @given(
-    base=st.sampled_from([LLAMA, QWEN2]),
+    base=st.sampled_from([LLAMA, QWEN2, QWEN3]),
     changes=st.dictionaries(st.sampled_from(FOLDER_KEYS), JSON, min_size=1, max_size=3),
     generation=st.dictionaries(st.just("eos_token_id"), JSON, max_size=1),
 )

@@ -32,6 +32,15 @@ QWEN2: Mapping[str, Any] = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 }
+QWEN3: Mapping[str, Any] = {
+    **LLAMA,
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "head_dim": 16,
+    "rope_theta": 1000000.0,
+    "rms_norm_eps": 1e-6,
+    "attention_bias": False,
+}
 LLAMA_GGUF: Mapping[str, Any] = {
     "general.architecture": "llama",
     "llama.block_count": 2,
@@ -48,6 +57,14 @@ QWEN2_GGUF: Mapping[str, Any] = {
     **{key.replace("llama.", "qwen2."): value for key, value in LLAMA_GGUF.items()},
     "general.architecture": "qwen2",
     "qwen2.rope.freq_base": 1000000.0,
+}
+QWEN3_GGUF: Mapping[str, Any] = {
+    **{key.replace("llama.", "qwen3."): value for key, value in LLAMA_GGUF.items()},
+    "general.architecture": "qwen3",
+    "qwen3.attention.layer_norm_rms_epsilon": 1e-6,
+    "qwen3.attention.key_length": 16,
+    "qwen3.attention.value_length": 16,
+    "qwen3.rope.freq_base": 1000000.0,
 }
 
 _LAYER = {
@@ -70,12 +87,19 @@ _GGUF_NAMES = {
 }
 
 
-def huggingface_shapes(*, tied: bool = False, biases: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:
-    """Tensors of the tiny config in Hugging Face's names; `biases` lists linears ("self_attn.q_proj")."""
+def huggingface_shapes(
+    *, tied: bool = False, biases: tuple[str, ...] = (), norms: bool = False
+) -> dict[str, tuple[int, ...]]:
+    """Tensors of the tiny config in Hugging Face's names.
+
+    `biases` lists linears ("self_attn.q_proj"); `norms` adds those of query and key heads.
+    """
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (97, 64), "model.norm.weight": (64,)}
     for layer in ("model.layers.0.", "model.layers.1."):
         shapes[layer + "input_layernorm.weight"] = (64,)
         shapes[layer + "post_attention_layernorm.weight"] = (64,)
+        for part in ("q", "k") if norms else ():
+            shapes[f"{layer}self_attn.{part}_norm.weight"] = (16,)
         for name, shape in _LAYER.items():
             shapes[f"{layer}{name}.weight"] = shape
             if name in biases:
@@ -85,7 +109,9 @@ def huggingface_shapes(*, tied: bool = False, biases: tuple[str, ...] = ()) -> d
     return shapes
 
 
-def gguf_shapes(*, tied: bool = False, biases: tuple[str, ...] = ()) -> dict[str, tuple[int, ...]]:
+def gguf_shapes(
+    *, tied: bool = False, biases: tuple[str, ...] = (), norms: bool = False
+) -> dict[str, tuple[int, ...]]:
     """The same in GGUF's names."""
     names = {
         "model.embed_tokens.weight": "token_embd.weight",
@@ -95,10 +121,15 @@ def gguf_shapes(*, tied: bool = False, biases: tuple[str, ...] = ()) -> dict[str
     for layer in (0, 1):
         names[f"model.layers.{layer}.input_layernorm.weight"] = f"blk.{layer}.attn_norm.weight"
         names[f"model.layers.{layer}.post_attention_layernorm.weight"] = f"blk.{layer}.ffn_norm.weight"
+        for part in ("q", "k"):
+            names[f"model.layers.{layer}.self_attn.{part}_norm.weight"] = (
+                f"blk.{layer}.attn_{part}_norm.weight"
+            )
         for name, short in _GGUF_NAMES.items():
             for end in ("weight", "bias"):
                 names[f"model.layers.{layer}.{name}.{end}"] = f"blk.{layer}.{short}.{end}"
-    return {names[name]: shape for name, shape in huggingface_shapes(tied=tied, biases=biases).items()}
+    found = huggingface_shapes(tied=tied, biases=biases, norms=norms)
+    return {names[name]: shape for name, shape in found.items()}
 
 
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -109,12 +140,13 @@ def huggingface(
     *,
     tied: bool = False,
     biases: tuple[str, ...] = (),
+    norms: bool = False,
     generation: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> FakeCheckpoint:
     """A folder of shapes; a keyword set to ... (Ellipsis) removes the key."""
     values = {key: value for key, value in {**config, **changes}.items() if value is not ...}
-    tensors: dict[str, FakeTensor] = shapes_only(huggingface_shapes(tied=tied, biases=biases))
+    tensors: dict[str, FakeTensor] = shapes_only(huggingface_shapes(tied=tied, biases=biases, norms=norms))
     return FakeCheckpoint("huggingface", values, tensors, TextAssets(generation_config=generation or {}))
 
 
@@ -123,10 +155,11 @@ def gguf_file(
     *,
     tied: bool = False,
     biases: tuple[str, ...] = (),
+    norms: bool = False,
     text: Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> FakeCheckpoint:
     """A GGUF of shapes; a change to ... (Ellipsis) removes the key."""
     values = {key: value for key, value in {**config, **(changes or {})}.items() if value is not ...}
-    tensors = shapes_only(gguf_shapes(tied=tied, biases=biases))
+    tensors = shapes_only(gguf_shapes(tied=tied, biases=biases, norms=norms))
     return FakeCheckpoint("gguf", values, tensors, TextAssets(gguf_metadata=text or {}))
