@@ -6,7 +6,7 @@
 // merged left to right by the online-softmax rule (Milakov and Gimelshein, arXiv 1805.02867). A row's result
 // depends on its own position and the cached keys and values only, never on how tokens were grouped.
 
-constexpr int kRange = 256;
+constexpr int kRange = kAttentionRange;
 constexpr int kKvBlock = 32;
 constexpr int kDirectQueries = 6;  // rows that one pass over the keys serves
 
@@ -235,97 +235,153 @@ void convert_values(const Block& block, int begin, int end, int head_dim, float*
     }
 }
 
+/// Where the rows of a unit stand after some ranges: outputs are sums of exp(score - max) x value.
+struct Partial {
+    float* out;  // [rows][head_dim]
+    float* max;  // [rows]
+    float* sum;  // [rows], 0 for a row that attends to nothing here
+};
+
+/// In memory of attention_part_floats(...).
+inline Partial partial_in(float* memory, int rows, int head_dim) {
+    float* max = memory + rows * head_dim;
+    return {memory, max, max + rows};
+}
+
+/// The scratch of a unit, cut up; what vectors read begins where vectors do.
+struct UnitScratch {
+    explicit UnitScratch(const AttentionUnit& u)
+        : rows(u.tokens * u.heads),
+          scores(u.scratch),
+          q(scores + rows * kRange),
+          plane(q + 3 * rows * u.head_dim),
+          value_scales(plane + kKvBlock * u.head_dim),
+          total{q + rows * u.head_dim, value_scales + kKvBlock * kv_groups(u.head_dim), total.max + rows},
+          part{total.out + rows * u.head_dim, total.sum + rows, part.max + rows} {}
+    int rows;
+    float* scores;        // [rows][256]
+    float* q;             // [rows][head_dim], scaled
+    float* plane;         // one block of K or V as floats
+    float* value_scales;  // int8: those of one block of V, [32][groups]
+    Partial total;        // of all ranges so far
+    Partial part;         // of one range
+};
+
+inline void scale_queries(const AttentionUnit& u, const UnitScratch& s) {
+    const F16 scale = f_set1(u.scale);
+    for (int r = 0; r < s.rows; ++r) {
+        const float* source =
+            u.q + static_cast<size_t>(r / u.heads) * u.q_token_stride + (r % u.heads) * u.head_dim;
+        for (int d = 0; d < u.head_dim; d += 16)
+            f_store(s.q + r * u.head_dim + d, f_mul(f_load(source + d), scale));
+    }
+}
+
+/// Positions [base, base + 256) for all rows, whose scaled queries are in the scratch.
 template <KvType type>
-void attention(const AttentionUnit& u) {
+void attend_range(const AttentionUnit& u, const UnitScratch& s, int base, const Partial& part) {
     using Block = typename BlockOf<type>::T;
-    const int rows = u.tokens * u.heads, head_dim = u.head_dim;
-    float* scores = u.scratch;              // [rows][256]
-    float* q = scores + rows * kRange;      // [rows][head_dim], scaled
-    float* total = q + rows * head_dim;     // [rows][head_dim], of all ranges so far
-    float* part = total + rows * head_dim;  // [rows][head_dim], of this range
-    float* plane = part + rows * head_dim;  // one block of K or V as floats
-    float* running_max = plane + kKvBlock * head_dim;
-    float* running_sum = running_max + rows;
-    float* range_max = running_sum + rows;
-    float* range_sum = range_max + rows;
-    float* value_scales = range_sum + rows;  // int8: those of one block of V, [32][groups]
+    const int rows = s.rows, head_dim = u.head_dim;
+    float *scores = s.scores, *plane = s.plane;
     const auto block_of = [&](const uint16_t* data) {
         if constexpr (type == KvType::int8) {
-            return Block(data, head_dim, value_scales);
+            return Block(data, head_dim, s.value_scales);
         } else {
             return Block{data, head_dim};
         }
     };
-
-    const F16 scale = f_set1(u.scale);
-    for (int r = 0; r < rows; ++r) {
-        const float* source =
-            u.q + static_cast<size_t>(r / u.heads) * u.q_token_stride + (r % u.heads) * head_dim;
-        for (int d = 0; d < head_dim; d += 16)
-            f_store(q + r * head_dim + d, f_mul(f_load(source + d), scale));
-        running_sum[r] = 0.0f;
-    }
     const int last_position = u.first_position + u.tokens - 1;
     const int first_needed = u.window > 0 ? at_least(0, u.first_position - u.window + 1) : 0;
-
-    for (int base = first_needed / kRange * kRange; base <= last_position; base += kRange) {
-        // Whole KV blocks of this range that some row needs, as positions relative to base.
-        const int from = at_least(0, (first_needed - base) / kKvBlock * kKvBlock);
-        const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
-        for (int t = from; t < to; t += kKvBlock) {
-            const Block k = block_of(u.k[(base + t) / kKvBlock]);
-            if (rows <= kDirectQueries) {
-                score_block(q, rows, head_dim, k, scores + t);
-                continue;
-            }
-            convert_keys(k, head_dim, plane);
-            score_block(q, rows, head_dim, FloatBlock{plane, head_dim}, scores + t);
+    // Whole KV blocks of this range that some row needs, as positions relative to base.
+    const int from = at_least(0, (first_needed - base) / kKvBlock * kKvBlock);
+    const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
+    for (int t = from; t < to; t += kKvBlock) {
+        const Block k = block_of(u.k[(base + t) / kKvBlock]);
+        if (rows <= kDirectQueries) {
+            score_block(s.q, rows, head_dim, k, scores + t);
+            continue;
         }
-        for (int r = 0; r < rows; ++r) {
-            const int position = u.first_position + r / u.heads;
-            const int lo = u.window > 0 ? at_least(0, position - u.window + 1 - base) : 0;
-            const int hi = at_most(kRange, position + 1 - base);
-            if (lo < hi) {
-                range_sum[r] = softmax_row(scores + r * kRange, from, to, lo, hi, range_max + r);
-            } else {
-                range_sum[r] = 0.0f;
-                for (int t = from; t < to; t += 16) f_store(scores + r * kRange + t, f_zero());
-            }
-        }
-        for (int i = 0; i < rows * head_dim; i += 16) f_store(part + i, f_zero());
-        for (int t = from; t < to; t += kKvBlock) {
-            const int begin = at_least(0, first_needed - base - t),
-                      end = at_most(kKvBlock, last_position - base - t + 1);
-            const Block v = block_of(u.v[(base + t) / kKvBlock]);
-            if constexpr (type == KvType::int8) {
-                for (int i = 0; i < kKvBlock * kv_groups(head_dim); i += 16)
-                    f_store(value_scales + i, f_load_half(v.scales + i));
-            }
-            if (rows <= kDirectQueries) {
-                value_block(scores + t, rows, head_dim, v, begin, end, part);
-                continue;
-            }
-            convert_values(v, begin, end, head_dim, plane);
-            value_block(scores + t, rows, head_dim, FloatBlock{plane, head_dim}, begin, end, part);
-        }
-        for (int r = 0; r < rows; ++r) {
-            if (range_sum[r] == 0.0f) continue;
-            if (running_sum[r] == 0.0f) {
-                running_max[r] = range_max[r];
-                running_sum[r] = range_sum[r];
-                for (int d = 0; d < head_dim; d += 16)
-                    f_store(total + r * head_dim + d, f_load(part + r * head_dim + d));
-            } else {
-                merge_range(running_max + r, running_sum + r, total + r * head_dim, range_max[r],
-                            range_sum[r], part + r * head_dim, head_dim);
-            }
-        }
+        convert_keys(k, head_dim, plane);
+        score_block(s.q, rows, head_dim, FloatBlock{plane, head_dim}, scores + t);
     }
     for (int r = 0; r < rows; ++r) {
-        const F16 inverse = f_set1(1.0f / running_sum[r]);
-        float* target =
-            u.out + static_cast<size_t>(r / u.heads) * u.out_token_stride + (r % u.heads) * head_dim;
-        for (int d = 0; d < head_dim; d += 16)
-            f_store(target + d, f_mul(f_load(total + r * head_dim + d), inverse));
+        const int position = u.first_position + r / u.heads;
+        const int lo = u.window > 0 ? at_least(0, position - u.window + 1 - base) : 0;
+        const int hi = at_most(kRange, position + 1 - base);
+        if (lo < hi) {
+            part.sum[r] = softmax_row(scores + r * kRange, from, to, lo, hi, part.max + r);
+        } else {
+            part.sum[r] = 0.0f;
+            for (int t = from; t < to; t += 16) f_store(scores + r * kRange + t, f_zero());
+        }
     }
+    for (int i = 0; i < rows * head_dim; i += 16) f_store(part.out + i, f_zero());
+    for (int t = from; t < to; t += kKvBlock) {
+        const int begin = at_least(0, first_needed - base - t),
+                  end = at_most(kKvBlock, last_position - base - t + 1);
+        const Block v = block_of(u.v[(base + t) / kKvBlock]);
+        if constexpr (type == KvType::int8) {
+            for (int i = 0; i < kKvBlock * kv_groups(head_dim); i += 16)
+                f_store(s.value_scales + i, f_load_half(v.scales + i));
+        }
+        if (rows <= kDirectQueries) {
+            value_block(scores + t, rows, head_dim, v, begin, end, part.out);
+            continue;
+        }
+        convert_values(v, begin, end, head_dim, plane);
+        value_block(scores + t, rows, head_dim, FloatBlock{plane, head_dim}, begin, end, part.out);
+    }
+}
+
+/// Folds the next range's result into that of all before it.
+inline void fold(const Partial& total, const Partial& part, int rows, int head_dim) {
+    for (int r = 0; r < rows; ++r) {
+        if (part.sum[r] == 0.0f) continue;
+        if (total.sum[r] == 0.0f) {
+            total.max[r] = part.max[r];
+            total.sum[r] = part.sum[r];
+            for (int d = 0; d < head_dim; d += 16)
+                f_store(total.out + r * head_dim + d, f_load(part.out + r * head_dim + d));
+        } else {
+            merge_range(total.max + r, total.sum + r, total.out + r * head_dim, part.max[r], part.sum[r],
+                        part.out + r * head_dim, head_dim);
+        }
+    }
+}
+
+inline void write_out(const AttentionUnit& u, const Partial& total, int rows) {
+    for (int r = 0; r < rows; ++r) {
+        const F16 inverse = f_set1(1.0f / total.sum[r]);
+        float* target =
+            u.out + static_cast<size_t>(r / u.heads) * u.out_token_stride + (r % u.heads) * u.head_dim;
+        for (int d = 0; d < u.head_dim; d += 16)
+            f_store(target + d, f_mul(f_load(total.out + r * u.head_dim + d), inverse));
+    }
+}
+
+template <KvType type>
+void attention(const AttentionUnit& u) {
+    const UnitScratch s(u);
+    scale_queries(u, s);
+    for (int r = 0; r < s.rows; ++r) s.total.sum[r] = 0.0f;
+    for (int range = first_range(u); range <= last_range(u); ++range) {
+        attend_range<type>(u, s, range * kRange, s.part);
+        fold(s.total, s.part, s.rows, u.head_dim);
+    }
+    write_out(u, s.total, s.rows);
+}
+
+template <KvType type>
+void attention_range(const AttentionUnit& u, int range, float* part) {
+    const UnitScratch s(u);
+    scale_queries(u, s);
+    attend_range<type>(u, s, range * kRange, partial_in(part, s.rows, u.head_dim));
+}
+
+inline void attention_join(const AttentionUnit& u, float* const* parts) {
+    const UnitScratch s(u);
+    for (int r = 0; r < s.rows; ++r) s.total.sum[r] = 0.0f;
+    for (int i = 0; i <= last_range(u) - first_range(u); ++i)
+        fold(s.total, partial_in(parts[i], s.rows, u.head_dim), s.rows, u.head_dim);
+    write_out(u, s.total, s.rows);
 }

@@ -49,6 +49,9 @@ constexpr size_t kScratchBytes = kScratchGroups * 640;  // 512 codes + 2 x 16 sc
 using GemmTile = void (*)(const uint8_t* tile, size_t columns, const Activations& a, size_t rows, float* out,
                           size_t ldo, uint8_t* scratch, const uint8_t* next);
 
+/// Absolute positions whose keys and values are summed before the sums are merged, left to right.
+constexpr int kAttentionRange = 256;
+
 /// One attention unit: the query heads of one KV head for consecutive tokens of one sequence.
 struct AttentionUnit {
     const float* q;         // first token's first query head of this group, already rotated
@@ -66,7 +69,19 @@ struct AttentionUnit {
     float* scratch;            // attention_scratch_floats(...)
 };
 
-/// Floats of scratch that `attention` needs.
+/// First and last range of kAttentionRange positions that some token of the unit attends to.
+inline int first_range(const AttentionUnit& u) {
+    const int first = u.first_position - u.window + 1;
+    return u.window > 0 && first > 0 ? first / kAttentionRange : 0;
+}
+inline int last_range(const AttentionUnit& u) { return (u.first_position + u.tokens - 1) / kAttentionRange; }
+
+/// Floats of one range's result for `rows` rows (tokens x heads), before it is merged: a multiple of 16.
+inline size_t attention_part_floats(int rows, int head_dim) {
+    return (static_cast<size_t>(rows) * (static_cast<size_t>(head_dim) + 2) + 15) / 16 * 16;
+}
+
+/// Floats of scratch that each of the attention functions needs.
 inline size_t attention_scratch_floats(int tokens, int heads, int head_dim) {
     const size_t rows = static_cast<size_t>(tokens) * static_cast<size_t>(heads);
     return 64 + rows * (256 + 3 * static_cast<size_t>(head_dim) + 48) + 32 * static_cast<size_t>(head_dim) +
@@ -92,6 +107,12 @@ struct Kernels {
     void (*store_kv_int8)(const float* k, const float* v, int head_dim, int column, uint16_t* k_plane,
                           uint16_t* v_plane);
     void (*attention[kKvTypeCount])(const AttentionUnit& unit);  // indexed by KvType
+    /// One range of a unit; `part` takes attention_part_floats(...). Reads the range's entries of k and v
+    /// only.
+    void (*attention_range[kKvTypeCount])(const AttentionUnit& unit, int range, float* part);
+    /// Merges what attention_range wrote for first_range(unit) to last_range(unit), in this order, into out:
+    /// the bits that `attention` computes.
+    void (*attention_join)(const AttentionUnit& unit, float* const* parts);
     /// Arithmetic alone, see peak.h; `sink` takes 16 floats.
     uint64_t (*int8_chain)(size_t groups, float* sink);
 };

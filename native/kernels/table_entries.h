@@ -22,6 +22,9 @@ inline Kernels make_table(const char* name) {
     t.store_kv_int8 = store_kv_int8;
     t.attention[static_cast<int>(KvType::f16)] = attention<KvType::f16>;
     t.attention[static_cast<int>(KvType::int8)] = attention<KvType::int8>;
+    t.attention_range[static_cast<int>(KvType::f16)] = attention_range<KvType::f16>;
+    t.attention_range[static_cast<int>(KvType::int8)] = attention_range<KvType::int8>;
+    t.attention_join = attention_join;
     t.int8_chain = int8_chain;
     return t;
 }

@@ -16,6 +16,7 @@ namespace edgeseek {
 
 constexpr size_t kRowChunk = 128;   // rows of a batch that share one unpacking of a weight tile
 constexpr int kAttentionRows = 48;  // query rows (tokens x heads of a KV head) of one attention unit, about
+constexpr size_t kPartFloats = 128 << 10;  // of a worker, for results of ranges that are not merged yet
 
 inline size_t round_up(size_t n, size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
@@ -87,6 +88,7 @@ struct Scratch {
           tile_a(kRowChunk * kTile),
           tile_b(kRowChunk * kTile),
           attention(attention_scratch_floats(tokens_per_unit, s.heads / s.kv_heads, s.head_dim)),
+          parts(kPartFloats),
           row(row_width),
           quantized(1, row_width),
           k_planes(static_cast<size_t>(blocks)),
@@ -95,13 +97,14 @@ struct Scratch {
     Array<uint8_t> unpacked;
     Array<float> tile_a, tile_b;  // [kRowChunk][16]
     Array<float> attention;
+    Array<float> parts;                         // of whichever worker's pieces
     Array<float> row;                           // one normed row (single-token steps)
     QuantizedRows quantized;                    // its quantized form
     Array<const uint16_t*> k_planes, v_planes;  // per block of a sequence
 
     size_t bytes() const {
-        return unpacked.bytes() + tile_a.bytes() + tile_b.bytes() + attention.bytes() + row.bytes() +
-               quantized.bytes() + k_planes.bytes() + v_planes.bytes();
+        return unpacked.bytes() + tile_a.bytes() + tile_b.bytes() + attention.bytes() + parts.bytes() +
+               row.bytes() + quantized.bytes() + k_planes.bytes() + v_planes.bytes();
     }
 };
 

@@ -53,6 +53,7 @@ Runner::Pass::Pass(Runner& runner, const Batch& batch, float* logits, std::vecto
         return static_cast<int64_t>(a.tokens) * (a.position + a.tokens) >
                static_cast<int64_t>(c.tokens) * (c.position + c.tokens);
     });
+    plan_attention();
     for (TaskCounter& c : b_.counters) c.next.store(0, std::memory_order_relaxed);
 }
 
@@ -250,85 +251,6 @@ void Runner::Pass::mlp_layer(Worker& worker, int index) {
         add_tile(layer.down, tile, rows, out, b_.x.row(first, hidden), hidden);
     });
     tap(worker, index, "output", total_, b_.x.get(), hidden, hidden);
-}
-
-void Runner::Pass::rotate_and_store(int layer, int row, int kv_head) {
-    const auto r = static_cast<size_t>(row);
-    const int group = shape_.heads / shape_.kv_heads, dim = shape_.head_dim;
-    const auto head = static_cast<size_t>(kv_head), width = static_cast<size_t>(dim);
-    const float* cosine = b_.cosine.get() + r * (width / 2);
-    const float* sine = b_.sine.get() + r * (width / 2);
-    float* q = b_.qkv.row(r, b_.qkv_width) + head * static_cast<size_t>(group) * width;
-    float* k = b_.qkv.row(r, b_.qkv_width) + shape_.q_width() + head * width;
-    const float* v = k + shape_.kv_width();
-    if (const Layer& own = model_.layers()[static_cast<size_t>(layer)]; own.q_norm != nullptr) {
-        for (int h = 0; h < group; ++h) {
-            float* one = q + static_cast<size_t>(h) * width;
-            kernels_.rms_norm(one, own.q_norm, width, shape_.rms_eps, one);
-        }
-        kernels_.rms_norm(k, own.k_norm, width, shape_.rms_eps, k);
-    }
-    kernels_.rope(q, group, dim, cosine, sine);
-    kernels_.rope(k, 1, dim, cosine, sine);
-    const BatchSlice& slice = batch_.slices[static_cast<size_t>(row_slice_[r])];
-    const int position = row_position_[r], block = slice.blocks[position / kBlockTokens];
-    const int column = position % kBlockTokens;
-    uint16_t* k_plane = runner_.pool_.k(block, layer, kv_head);
-    uint16_t* v_plane = runner_.pool_.v(block, layer, kv_head);
-    if (runner_.pool_.shape().type == KvType::int8) {
-        kernels_.store_kv_int8(k, v, dim, column, k_plane, v_plane);
-    } else {
-        kernels_.store_kv(k, v, dim, k_plane + column, v_plane + static_cast<size_t>(column) * width);
-    }
-}
-
-void Runner::Pass::run_unit(Worker& worker, int layer, const AttentionTask& task, int kv_head) {
-    Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
-    const BatchSlice& slice = batch_.slices[static_cast<size_t>(task.slice)];
-    const int window = model_.layers()[static_cast<size_t>(layer)].window;
-    const int last = task.position + task.tokens - 1;
-    const int first = window > 0 ? std::max(0, task.position - window + 1) : 0;
-    for (int i = first / kBlockTokens; i <= last / kBlockTokens; ++i) {
-        own.k_planes.get()[i] = runner_.pool_.k(slice.blocks[i], layer, kv_head);
-        own.v_planes.get()[i] = runner_.pool_.v(slice.blocks[i], layer, kv_head);
-    }
-    AttentionUnit unit{};
-    unit.heads = shape_.heads / shape_.kv_heads;
-    unit.head_dim = shape_.head_dim;
-    const auto row = static_cast<size_t>(task.row);
-    const size_t offset = static_cast<size_t>(kv_head) * static_cast<size_t>(unit.heads * unit.head_dim);
-    unit.q = b_.qkv.row(row, b_.qkv_width) + offset;
-    unit.q_token_stride = b_.qkv_width;
-    unit.out = b_.attn.row(row, b_.attn_pad) + offset;
-    unit.out_token_stride = b_.attn_pad;
-    unit.tokens = task.tokens;
-    unit.first_position = task.position;
-    unit.window = window;
-    unit.scale = 1.0f / __builtin_sqrtf(static_cast<float>(shape_.head_dim));
-    unit.k = own.k_planes.get();
-    unit.v = own.v_planes.get();
-    unit.scratch = own.attention.get();
-    kernels_.attention[static_cast<int>(runner_.pool_.shape().type)](unit);
-}
-
-void Runner::Pass::attend(Worker& worker, int layer) {
-    const auto kv_heads = static_cast<int64_t>(shape_.kv_heads);
-    if (!single_tokens_) {
-        TaskCounter& stores = next_counter(worker);
-        for (int64_t i; (i = stores.claim(kv_heads)) < total_ * kv_heads;) {
-            for (int h = 0; h < shape_.kv_heads; ++h)
-                rotate_and_store(layer, static_cast<int>(i / kv_heads), h);
-        }
-        worker.barrier();
-    }
-    TaskCounter& units = next_counter(worker);
-    for (int64_t i; (i = units.claim(1)) < static_cast<int64_t>(tasks_.size()) * kv_heads;) {
-        const AttentionTask& task = tasks_[static_cast<size_t>(i / kv_heads)];
-        const int head = static_cast<int>(i % kv_heads);
-        if (single_tokens_) rotate_and_store(layer, task.row, head);
-        run_unit(worker, layer, task, head);
-    }
-    worker.barrier();
 }
 
 void Runner::Pass::head(Worker& worker) {

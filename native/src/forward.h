@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,20 @@ namespace edgeseek {
 /// Tokens of one sequence that one attention task handles: rows [row, row + tokens) of the batch.
 struct AttentionTask {
     int slice, row, tokens, position;
+};
+
+/// One range of positions of one unit (task x KV head), where a unit is split among workers.
+struct AttentionPiece {
+    size_t unit;
+    int range;
+};
+
+/// A unit's pieces: pieces [first_piece, first_piece + pieces) of the pass, the first of them `first_range`.
+struct SplitUnit {
+    size_t first_piece = 0;
+    int first_range = 0;
+    int64_t pieces = 0;
+    alignas(64) std::atomic<int64_t> finished{0};
 };
 
 struct Runner::Pass {
@@ -48,9 +63,17 @@ struct Runner::Pass {
                   const uint8_t* next) const;
     /// Brings the weights that this worker takes first in a product of `linear` near.
     void fetch_first(const Worker& worker, const Linear& linear, int rows) const;
+    /// Fills pieces_ where whole units would leave threads without work.
+    void plan_attention();
     void attend(Worker& worker, int layer);
     void rotate_and_store(int layer, int row, int kv_head);
     void run_unit(Worker& worker, int layer, const AttentionTask& task, int kv_head);
+    void run_piece(Worker& worker, int layer, size_t index);
+    int window_of(int layer) const { return model_.layers()[static_cast<size_t>(layer)].window; }
+    AttentionUnit unit_of(const AttentionTask& task, int kv_head, int window) const;
+    /// Points the unit at this worker's scratch and at the planes that hold positions [first, last].
+    void find_planes(Worker& worker, int layer, const AttentionTask& task, int kv_head, int first, int last,
+                     AttentionUnit* unit);
     TaskCounter& next_counter(Worker& worker);
     /// Copies rows out if a tap of that name is asked for; `layer` is -1 outside the layers.
     void tap(Worker& worker, int layer, const char* point, int rows, const float* values, size_t width,
@@ -67,6 +90,9 @@ struct Runner::Pass {
     const int total_;
     bool single_tokens_ = true;  // every slice has exactly one token
     std::vector<AttentionTask> tasks_;
+    std::vector<AttentionPiece> pieces_;  // empty: units are taken whole
+    std::vector<SplitUnit> splits_;       // of each unit
+    std::vector<float*> parts_;           // where each piece's result goes
     std::vector<int> row_slice_, row_position_;
     std::vector<int> phase_;  // per worker: phases begun so far
 };

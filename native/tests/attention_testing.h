@@ -80,10 +80,41 @@ inline std::vector<double> attend(PagedCache& cache, const float* q, size_t posi
     return out;
 }
 
+/// How a unit is computed: at once, or in ranges that are joined afterwards.
+enum class Way { whole, ranges };
+
+/// Runs the unit. In ranges, the last comes first, and each sees its own entries of the block tables only.
+inline void compute(const Kernels& kernels, edgeseek::KvType type, const edgeseek::AttentionUnit& unit,
+                    Way way) {
+    const auto kind = static_cast<size_t>(type);
+    if (way == Way::whole) return kernels.attention[kind](unit);
+    const int first = edgeseek::first_range(unit), last = edgeseek::last_range(unit);
+    const auto ranges = static_cast<size_t>(last - first + 1);
+    const size_t floats = edgeseek::attention_part_floats(unit.tokens * unit.heads, unit.head_dim);
+    Guarded<float> memory(ranges * floats);
+    std::fill(memory.begin(), memory.end(), std::nanf(""));
+    std::vector<float*> parts;
+    for (size_t i = 0; i < ranges; ++i) parts.push_back(memory.data() + i * floats);
+    constexpr int per_range = edgeseek::kAttentionRange / static_cast<int>(kKvBlockTokens);
+    const int blocks = (unit.first_position + unit.tokens - 1) / static_cast<int>(kKvBlockTokens) + 1;
+    for (int range = last; range >= first; --range) {
+        std::vector<const uint16_t*> k(static_cast<size_t>(blocks)), v(k.size());
+        for (int i = range * per_range; i < std::min(blocks, (range + 1) * per_range); ++i) {
+            k[static_cast<size_t>(i)] = unit.k[i];
+            v[static_cast<size_t>(i)] = unit.v[i];
+        }
+        edgeseek::AttentionUnit one = unit;
+        one.k = k.data();
+        one.v = v.data();
+        kernels.attention_range[kind](one, range, parts[static_cast<size_t>(range - first)]);
+    }
+    kernels.attention_join(unit, parts.data());
+}
+
 /// Runs tokens [first, first + count) of `shape` as one unit. `q` and the result are
 /// [tokens][heads][head_dim].
 inline void run_attention(const Kernels& kernels, const PagedCache& cache, const AttentionShape& shape,
-                          const float* q, size_t first, size_t count, float* out) {
+                          const float* q, size_t first, size_t count, float* out, Way way = Way::whole) {
     const size_t stride = shape.heads * shape.head_dim;
     const auto tokens = static_cast<int>(count), heads = static_cast<int>(shape.heads);
     const auto head_dim = static_cast<int>(shape.head_dim);
@@ -103,16 +134,17 @@ inline void run_attention(const Kernels& kernels, const PagedCache& cache, const
     unit.k = cache.k_table();
     unit.v = cache.v_table();
     unit.scratch = scratch.data();
-    kernels.attention[static_cast<int>(edgeseek::KvType::f16)](unit);
+    compute(kernels, edgeseek::KvType::f16, unit, way);
 }
 
 /// All tokens in units of at most `chunk` tokens.
 inline Guarded<float> run_in_chunks(const Kernels& kernels, const PagedCache& cache,
-                                    const AttentionShape& shape, const Guarded<float>& q, size_t chunk) {
+                                    const AttentionShape& shape, const Guarded<float>& q, size_t chunk,
+                                    Way way = Way::whole) {
     Guarded<float> out(q.size());
     for (size_t first = 0; first < shape.tokens; first += chunk) {
         run_attention(kernels, cache, shape, q.data(), first, std::min(chunk, shape.tokens - first),
-                      out.data());
+                      out.data(), way);
     }
     return out;
 }

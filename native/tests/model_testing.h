@@ -135,15 +135,17 @@ inline Sequence random_sequence(Random& random, size_t length, std::vector<int32
     return s;
 }
 
-/// Feeds all sequences together, `chunk` tokens of each per step, and collects every token's logits.
-inline void run(Runner& runner, const ModelShape& shape, std::vector<Sequence>& sequences, size_t chunk) {
+/// Feeds all sequences together, `chunk` tokens of each per step, and collects every token's logits. Tokens
+/// before `from` have been fed already.
+inline void run(Runner& runner, const ModelShape& shape, std::vector<Sequence>& sequences, size_t chunk,
+                size_t from = 0) {
     const auto vocab = static_cast<size_t>(shape.vocab);
     size_t longest = 0;
     for (Sequence& s : sequences) {
         s.logits.assign(s.tokens.size() * vocab, 0.0f);
         longest = s.tokens.size() > longest ? s.tokens.size() : longest;
     }
-    for (size_t past = 0; past < longest; past += chunk) {
+    for (size_t past = from; past < longest; past += chunk) {
         Batch batch;
         std::vector<int32_t> tokens, rows;
         std::vector<size_t> which;

@@ -41,9 +41,12 @@ void check_shape(Random& random, const AttentionShape& s) {
              label(*edgeseek::scalar_kernels(), s) + ": close");
     for (const Kernels* kernels : all_tables()) {
         for (const size_t chunk : {s.tokens, size_t{1}, size_t{4}}) {
-            const bool same = same_bits(run_in_chunks(*kernels, cache, s, q, chunk), expected);
-            const std::string what = label(*kernels, s) + " in units of " + std::to_string(chunk);
-            CHECK_EQ(what + (same ? ": same bits" : ": different bits"), what + ": same bits");
+            for (const Way way : {Way::whole, Way::ranges}) {
+                const bool same = same_bits(run_in_chunks(*kernels, cache, s, q, chunk, way), expected);
+                const std::string what = label(*kernels, s) + " in units of " + std::to_string(chunk) +
+                                         (way == Way::ranges ? ", range by range" : "");
+                CHECK_EQ(what + (same ? ": same bits" : ": different bits"), what + ": same bits");
+            }
         }
     }
 }

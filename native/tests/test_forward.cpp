@@ -21,9 +21,9 @@ uint64_t digest(const std::vector<float>& values) {
 }
 
 struct Rig {
-    Rig(const TinyModel& tiny, const Kernels& kernels, int threads)
+    Rig(const TinyModel& tiny, const Kernels& kernels, int threads, KvType type = KvType::f16)
         : model(tiny.build()),
-          pool(tiny.shape.kv(KvType::f16), 40),
+          pool(tiny.shape.kv(type), 40),
           workers(threads),
           runner(*model, pool, workers, kernels, 300) {}
     std::unique_ptr<Model> model;
@@ -88,6 +88,42 @@ TEST(norms_of_heads_change_the_logits_and_no_bit_between_ways) {
         for (const size_t chunk : {size_t{1}, size_t{64}}) {
             const std::vector<float> other = logits_of(tiny, *kernels, 2, chunk);
             CHECK_SAME_BITS(other.data(), whole.data(), whole.size());
+        }
+    }
+}
+
+TEST(long_contexts_are_the_same_bits_however_threads_share_them) {
+    // Five ranges and two KV heads: three threads and more take ranges instead of whole heads.
+    constexpr size_t kLength = 1100, kFed = 1088, kShort = 150;
+    struct Case {
+        std::vector<int> windows;
+        KvType type;
+    };
+    for (const Case& c : {Case{{0, 0, 0}, KvType::int8}, Case{{0, 20, 300}, KvType::f16},
+                          Case{{700, 600, 20}, KvType::f16}}) {
+        TinyModel tiny;
+        tiny.shape.windows = c.windows;
+        Random random(12);
+        std::vector<int32_t> blocks, others;
+        for (int32_t i = 0; i < 35; ++i) blocks.push_back(34 - i);
+        for (int32_t i = 35; i < 40; ++i) others.push_back(i);
+        const Sequence whole = random_sequence(random, kLength, blocks, tiny.shape.vocab);
+        const Sequence other = random_sequence(random, kShort, others, tiny.shape.vocab);
+        const auto vocab = static_cast<size_t>(tiny.shape.vocab);
+        Rig one(tiny, best_kernels(), 1, c.type);
+        std::vector<Sequence> expected{whole};
+        run(one.runner, tiny.shape, expected, 300);
+        for (const int threads : {3, 8}) {
+            Rig rig(tiny, best_kernels(), threads, c.type);
+            std::vector<Sequence> s{whole, other};
+            s[0].tokens.resize(kFed);
+            run(rig.runner, tiny.shape, s, 100);
+            for (const size_t chunk : {size_t{1}, size_t{5}}) {
+                s[0].tokens = whole.tokens;
+                run(rig.runner, tiny.shape, s, chunk, kFed);
+                CHECK_SAME_BITS(s[0].logits.data() + kFed * vocab, expected[0].logits.data() + kFed * vocab,
+                                (kLength - kFed) * vocab);
+            }
         }
     }
 }

@@ -13,6 +13,8 @@ TEST(every_supported_set_has_a_complete_table_of_its_name) {
         CHECK(kernels.quantize != nullptr && kernels.rms_norm != nullptr && kernels.swiglu != nullptr);
         CHECK(kernels.add != nullptr && kernels.rope != nullptr && kernels.store_kv != nullptr);
         for (const auto attention : kernels.attention) CHECK(attention != nullptr);
+        for (const auto range : kernels.attention_range) CHECK(range != nullptr);
+        CHECK(kernels.attention_join != nullptr);
     }
 }
 

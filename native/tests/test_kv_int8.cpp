@@ -58,7 +58,7 @@ struct Int8Cache {
 
 /// Tokens [0, tokens) at first_position in units of `chunk` tokens; [tokens][heads][dims].
 Guarded<float> run(const Kernels& kernels, const Int8Cache& cache, const AttentionShape& s,
-                   const Guarded<float>& q, size_t chunk) {
+                   const Guarded<float>& q, size_t chunk, Way way = Way::whole) {
     Guarded<float> out(q.size());
     const size_t stride = s.heads * s.head_dim;
     const auto heads = static_cast<int>(s.heads), dims = static_cast<int>(s.head_dim);
@@ -79,7 +79,7 @@ Guarded<float> run(const Kernels& kernels, const Int8Cache& cache, const Attenti
         unit.k = cache.k_table.data();
         unit.v = cache.v_table.data();
         unit.scratch = scratch.data();
-        kernels.attention[static_cast<int>(KvType::int8)](unit);
+        compute(kernels, KvType::int8, unit, way);
     }
     return out;
 }
@@ -179,6 +179,7 @@ TEST(attention_is_close_to_double_and_the_same_bits_everywhere) {
         for (const Kernels* kernels : all_tables()) {
             for (const size_t chunk : {size_t{1}, size_t{3}, s.tokens}) {
                 CHECK(same_bits(run(*kernels, cache, s, q, chunk), expected));
+                CHECK(same_bits(run(*kernels, cache, s, q, chunk, Way::ranges), expected));
             }
         }
     }
