@@ -1,178 +1,12 @@
 // Paged attention with one order of sums for prefill, decode and verification, written once over F16.
-// Included inside an anonymous namespace after ops.h.
+// Included inside an anonymous namespace after attention_block.h.
 //
 // Positions are cut into ranges of 256 absolute positions. Inside a range a score sums dimensions ascending,
 // the softmax denominator sums 16 lanes of positions mod 16, and the output sums tokens ascending; ranges are
 // merged left to right by the online-softmax rule (Milakov and Gimelshein, arXiv 1805.02867). A row's result
 // depends on its own position and the cached keys and values only, never on how tokens were grouped.
 
-constexpr int kRange = kAttentionRange;
-constexpr int kKvBlock = 32;
 constexpr int kDirectQueries = 6;  // rows that one pass over the keys serves
-
-// One block of keys [head_dim][32] or values [32][head_dim] in each form it is read in. Every form gives the
-// same floats: a code times its scale has 19 significant bits, so the product is exact.
-
-/// Converted before, where so many rows use it that this pays.
-struct FloatBlock {
-    const float* data;
-    int head_dim;
-    ES_INLINE F16 key_scale(int /*group*/, int /*token*/) const { return f_zero(); }
-    ES_INLINE F16 key(int dim, int token, F16 /*scale*/) const {
-        return f_load(data + kKvBlock * dim + token);
-    }
-    ES_INLINE F16 value_scale(int /*token*/, int /*group*/) const { return f_zero(); }
-    ES_INLINE F16 value(int token, int dim, F16 /*scale*/) const {
-        return f_load(data + token * head_dim + dim);
-    }
-};
-
-struct HalfBlock {
-    const uint16_t* data;
-    int head_dim;
-    ES_INLINE F16 key_scale(int /*group*/, int /*token*/) const { return f_zero(); }
-    ES_INLINE F16 key(int dim, int token, F16 /*scale*/) const {
-        return f_load_half(data + kKvBlock * dim + token);
-    }
-    ES_INLINE F16 value_scale(int /*token*/, int /*group*/) const { return f_zero(); }
-    ES_INLINE F16 value(int token, int dim, F16 /*scale*/) const {
-        return f_load_half(data + token * head_dim + dim);
-    }
-};
-
-struct Int8Block {
-    const uint8_t* codes;
-    const uint16_t* scales;
-    const float* value_scales;  // those of values as floats
-    int head_dim;
-
-    Int8Block(const uint16_t* plane, int dims, const float* floats)
-        : codes(reinterpret_cast<const uint8_t*>(plane)),
-          scales(plane + kKvBlock * dims / 2),
-          value_scales(floats),
-          head_dim(dims) {}
-    ES_INLINE F16 key_scale(int group, int token) const {
-        return f_load_half(scales + kKvBlock * group + token);
-    }
-    ES_INLINE F16 key(int dim, int token, F16 scale) const {
-        return f_mul(f_from_s8(b_load(codes + kKvBlock * dim + token)), scale);
-    }
-    ES_INLINE F16 value_scale(int token, int group) const {
-        return f_set1(value_scales[token * kv_groups(head_dim) + group]);
-    }
-    ES_INLINE F16 value(int token, int dim, F16 scale) const {
-        return f_mul(f_from_s8(b_load(codes + token * head_dim + dim)), scale);
-    }
-};
-
-/// scores[r][0..16 N) = sum over dims of q[r][d] * key[d][first..first + 16 N) for M rows.
-template <int M, int N, class Block>
-ES_INLINE void score_rows(const float* q, int head_dim, const Block& k, int first, float* scores) {
-    F16 acc[M][N];
-    for (int m = 0; m < M; ++m) {
-        for (int n = 0; n < N; ++n) acc[m][n] = f_zero();
-    }
-    for (int begin = 0; begin < head_dim; begin += kKvGroup) {
-        F16 scale[N];
-        for (int n = 0; n < N; ++n) scale[n] = k.key_scale(begin / kKvGroup, first + 16 * n);
-        const int end = begin + kKvGroup < head_dim ? begin + kKvGroup : head_dim;
-        for (int d = begin; d < end; ++d) {
-            F16 key[N];
-            for (int n = 0; n < N; ++n) key[n] = k.key(d, first + 16 * n, scale[n]);
-#pragma GCC unroll 8
-            for (int m = 0; m < M; ++m) {
-                const F16 x = f_set1(q[m * head_dim + d]);
-                for (int n = 0; n < N; ++n) acc[m][n] = f_fma(x, key[n], acc[m][n]);
-            }
-        }
-    }
-    for (int m = 0; m < M; ++m) {
-        for (int n = 0; n < N; ++n) f_store(scores + m * kRange + 16 * n, acc[m][n]);
-    }
-}
-
-/// out[r][d..d + 16 N) += sum over tokens [begin, end) of p[r][t] * value[t][d..d + 16 N) for M rows.
-template <int M, int N, class Block>
-ES_INLINE void value_rows(const float* p, const Block& v, int begin, int end, int head_dim, int d,
-                          float* out) {
-    out += d;
-    F16 acc[M][N];
-    for (int m = 0; m < M; ++m) {
-        for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * head_dim + 16 * n);
-    }
-    for (int t = begin; t < end; ++t) {
-        F16 value[N];
-        const F16 scale = v.value_scale(t, d / kKvGroup);
-        for (int n = 0; n < N; ++n) value[n] = v.value(t, d + 16 * n, scale);
-#pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) {
-            const F16 weight = f_set1(p[m * kRange + t]);
-            for (int n = 0; n < N; ++n) acc[m][n] = f_fma(weight, value[n], acc[m][n]);
-        }
-    }
-    for (int m = 0; m < M; ++m) {
-        for (int n = 0; n < N; ++n) f_store(out + m * head_dim + 16 * n, acc[m][n]);
-    }
-}
-
-// Rows in blocks that keep the accumulators in 16 vector registers: 4 to 6 x 16 lanes, or up to 3 x 32.
-
-template <int M, class Block>
-ES_INLINE void score_halves(const float* q, int head_dim, const Block& k, float* scores) {
-    for (int half = 0; half < kKvBlock; half += 16) score_rows<M, 1>(q, head_dim, k, half, scores + half);
-}
-
-/// Scores of all rows against one block of keys ([head_dim][32]).
-template <class Block>
-void score_block(const float* q, int rows, int head_dim, const Block& k, float* scores) {
-    int r = 0;
-    for (; r + 6 <= rows; r += 6) score_halves<6>(q + r * head_dim, head_dim, k, scores + r * kRange);
-    if (r + 5 == rows) return score_halves<5>(q + r * head_dim, head_dim, k, scores + r * kRange);
-    if (r + 4 == rows) return score_halves<4>(q + r * head_dim, head_dim, k, scores + r * kRange);
-    if (r + 3 <= rows) {
-        score_rows<3, 2>(q + r * head_dim, head_dim, k, 0, scores + r * kRange);
-        r += 3;
-    }
-    if (r + 2 <= rows) {
-        score_rows<2, 2>(q + r * head_dim, head_dim, k, 0, scores + r * kRange);
-        r += 2;
-    }
-    if (r < rows) score_rows<1, 2>(q + r * head_dim, head_dim, k, 0, scores + r * kRange);
-}
-
-template <int M, class Block>
-ES_INLINE void value_row_block(const float* p, const Block& v, int begin, int end, int head_dim, float* out) {
-    int d = 0;
-    for (; d + 32 <= head_dim; d += 32) value_rows<M, 2>(p, v, begin, end, head_dim, d, out);
-    if (d < head_dim) value_rows<M, 1>(p, v, begin, end, head_dim, d, out);
-}
-
-template <int M, class Block>
-ES_INLINE void value_narrow(const float* p, const Block& v, int begin, int end, int head_dim, float* out) {
-    for (int d = 0; d < head_dim; d += 16) value_rows<M, 1>(p, v, begin, end, head_dim, d, out);
-}
-
-/// Adds tokens [begin, end) of one block of values ([32][head_dim]) to all rows.
-template <class Block>
-void value_block(const float* p, int rows, int head_dim, const Block& v, int begin, int end, float* out) {
-    int r = 0;
-    for (; r + 6 <= rows; r += 6)
-        value_narrow<6>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
-    if (r + 5 == rows) return value_narrow<5>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
-    if (r + 4 == rows) return value_narrow<4>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
-    if (r + 3 <= rows) {
-        value_row_block<3>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
-        r += 3;
-    }
-    if (r + 2 <= rows) {
-        value_row_block<2>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
-        r += 2;
-    }
-    if (r < rows) value_row_block<1>(p + r * kRange, v, begin, end, head_dim, out + r * head_dim);
-}
-
-inline int at_least(int a, int b) { return a > b ? a : b; }
-inline int at_most(int a, int b) { return a < b ? a : b; }
 
 /// Turns scores of positions [lo, hi) of a range into exp(score - max), zero elsewhere in [from, to).
 /// Returns the sum; `*largest` is the maximum.
@@ -206,35 +40,6 @@ inline void merge_range(float* m0, float* l0, float* o0, float m1, float l1, con
     }
 }
 
-template <KvType type>
-struct BlockOf {
-    using T = HalfBlock;
-};
-template <>
-struct BlockOf<KvType::int8> {
-    using T = Int8Block;
-};
-
-/// Keys of a block as floats [head_dim][32].
-template <class Block>
-void convert_keys(const Block& block, int head_dim, float* out) {
-    for (int d = 0; d < head_dim; ++d) {
-        for (int t = 0; t < kKvBlock; t += 16) {
-            f_store(out + kKvBlock * d + t, block.key(d, t, block.key_scale(d / kKvGroup, t)));
-        }
-    }
-}
-
-/// Tokens [begin, end) of a block's values as floats [32][head_dim].
-template <class Block>
-void convert_values(const Block& block, int begin, int end, int head_dim, float* out) {
-    for (int t = begin; t < end; ++t) {
-        for (int d = 0; d < head_dim; d += 16) {
-            f_store(out + t * head_dim + d, block.value(t, d, block.value_scale(t, d / kKvGroup)));
-        }
-    }
-}
-
 /// Where the rows of a unit stand after some ranges: outputs are sums of exp(score - max) x value.
 struct Partial {
     float* out;  // [rows][head_dim]
@@ -255,14 +60,14 @@ struct UnitScratch {
           scores(u.scratch),
           q(scores + rows * kRange),
           plane(q + 3 * rows * u.head_dim),
-          value_scales(plane + kKvBlock * u.head_dim),
-          total{q + rows * u.head_dim, value_scales + kKvBlock * kv_groups(u.head_dim), total.max + rows},
+          block_scales(plane + kKvBlock * u.head_dim),
+          total{q + rows * u.head_dim, block_scales + kKvBlock * kv_groups(u.head_dim), total.max + rows},
           part{total.out + rows * u.head_dim, total.sum + rows, part.max + rows} {}
     int rows;
     float* scores;        // [rows][256]
     float* q;             // [rows][head_dim], scaled
     float* plane;         // one block of K or V as floats
-    float* value_scales;  // int8: those of one block of V, [32][groups]
+    float* block_scales;  // int8: those of one block, [groups][32]
     Partial total;        // of all ranges so far
     Partial part;         // of one range
 };
@@ -277,17 +82,18 @@ inline void scale_queries(const AttentionUnit& u, const UnitScratch& s) {
     }
 }
 
-/// Positions [base, base + 256) for all rows, whose scaled queries are in the scratch.
+/// Positions [base, base + 256) for all rows, whose scaled queries are in the scratch. `following`: whether
+/// the range after it comes next.
 template <KvType type>
-void attend_range(const AttentionUnit& u, const UnitScratch& s, int base, const Partial& part) {
-    using Block = typename BlockOf<type>::T;
+void attend_range(const AttentionUnit& u, const UnitScratch& s, int base, const Partial& part,
+                  bool following) {
     const int rows = s.rows, head_dim = u.head_dim;
     float *scores = s.scores, *plane = s.plane;
-    const auto block_of = [&](const uint16_t* data) {
+    const auto block_of = [&](const uint16_t* data, const uint16_t* next) {
         if constexpr (type == KvType::int8) {
-            return Block(data, head_dim, s.value_scales);
+            return CodeBlock(data, next, s.block_scales, head_dim);
         } else {
-            return Block{data, head_dim};
+            return HalfBlock{data, next, nullptr, head_dim};
         }
     };
     const int last_position = u.first_position + u.tokens - 1;
@@ -296,13 +102,13 @@ void attend_range(const AttentionUnit& u, const UnitScratch& s, int base, const 
     const int from = at_least(0, (first_needed - base) / kKvBlock * kKvBlock);
     const int to = at_most(kRange, (last_position - base + kKvBlock) / kKvBlock * kKvBlock);
     for (int t = from; t < to; t += kKvBlock) {
-        const Block k = block_of(u.k[(base + t) / kKvBlock]);
+        const uint16_t* const* plane_k = u.k + (base + t) / kKvBlock;
+        const auto k = block_of(*plane_k, t + kKvBlock < to ? plane_k[1] : u.v[(base + from) / kKvBlock]);
         if (rows <= kDirectQueries) {
-            score_block(s.q, rows, head_dim, k, scores + t);
-            continue;
+            score_block(s.q, rows, k, scores + t);
+        } else {
+            score_block(s.q, rows, convert_keys(k, plane), scores + t);
         }
-        convert_keys(k, head_dim, plane);
-        score_block(s.q, rows, head_dim, FloatBlock{plane, head_dim}, scores + t);
     }
     for (int r = 0; r < rows; ++r) {
         const int position = u.first_position + r / u.heads;
@@ -316,20 +122,18 @@ void attend_range(const AttentionUnit& u, const UnitScratch& s, int base, const 
         }
     }
     for (int i = 0; i < rows * head_dim; i += 16) f_store(part.out + i, f_zero());
+    const bool more = following && base + kRange <= last_position;
+    const uint16_t* next_keys = more ? u.k[(base + kRange) / kKvBlock] : u.v[(base + from) / kKvBlock];
     for (int t = from; t < to; t += kKvBlock) {
         const int begin = at_least(0, first_needed - base - t),
                   end = at_most(kKvBlock, last_position - base - t + 1);
-        const Block v = block_of(u.v[(base + t) / kKvBlock]);
-        if constexpr (type == KvType::int8) {
-            for (int i = 0; i < kKvBlock * kv_groups(head_dim); i += 16)
-                f_store(s.value_scales + i, f_load_half(v.scales + i));
-        }
+        const uint16_t* const* plane_v = u.v + (base + t) / kKvBlock;
+        const auto v = block_of(*plane_v, t + kKvBlock < to ? plane_v[1] : next_keys);
         if (rows <= kDirectQueries) {
-            value_block(scores + t, rows, head_dim, v, begin, end, part.out);
-            continue;
+            value_block(scores + t, rows, v, begin, end, part.out);
+        } else {
+            value_block(scores + t, rows, convert_values(v, begin, end, plane), begin, end, part.out);
         }
-        convert_values(v, begin, end, head_dim, plane);
-        value_block(scores + t, rows, head_dim, FloatBlock{plane, head_dim}, begin, end, part.out);
     }
 }
 
@@ -365,7 +169,7 @@ void attention(const AttentionUnit& u) {
     scale_queries(u, s);
     for (int r = 0; r < s.rows; ++r) s.total.sum[r] = 0.0f;
     for (int range = first_range(u); range <= last_range(u); ++range) {
-        attend_range<type>(u, s, range * kRange, s.part);
+        attend_range<type>(u, s, range * kRange, s.part, true);
         fold(s.total, s.part, s.rows, u.head_dim);
     }
     write_out(u, s.total, s.rows);
@@ -375,7 +179,7 @@ template <KvType type>
 void attention_range(const AttentionUnit& u, int range, float* part) {
     const UnitScratch s(u);
     scale_queries(u, s);
-    attend_range<type>(u, s, range * kRange, partial_in(part, s.rows, u.head_dim));
+    attend_range<type>(u, s, range * kRange, partial_in(part, s.rows, u.head_dim), false);
 }
 
 inline void attention_join(const AttentionUnit& u, float* const* parts) {

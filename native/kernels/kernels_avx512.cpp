@@ -20,6 +20,7 @@ ES_INLINE void prefetch(const uint8_t* p) {
 #include "dot_avx512.h"
 #include "ops.h"
 #include "gemm.h"
+#include "attention_block.h"
 #include "attention.h"
 #include "peak.h"
 #include "table_entries.h"

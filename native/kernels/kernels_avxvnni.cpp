@@ -27,6 +27,7 @@ ES_INLINE void prefetch(const uint8_t* p) {
 #include "dot_avxvnni.h"
 #include "ops.h"
 #include "gemm.h"
+#include "attention_block.h"
 #include "attention.h"
 #include "peak.h"
 #include "table_entries.h"

@@ -16,6 +16,7 @@ inline void prefetch(const uint8_t*) {}
 #include "dot_scalar.h"
 #include "ops.h"
 #include "gemm.h"
+#include "attention_block.h"
 #include "attention.h"
 #include "peak.h"
 #include "table_entries.h"

@@ -137,12 +137,12 @@ void store_kv_int8(const float* k, const float* v, int head_dim, int column, uin
     auto* k_codes = reinterpret_cast<int8_t*>(k_plane);
     auto* v_codes = reinterpret_cast<int8_t*>(v_plane) + column * head_dim;
     uint16_t* k_scales = k_plane + kBlockTokens * head_dim / 2;
-    uint16_t* v_scales = v_plane + kBlockTokens * head_dim / 2 + column * groups;
+    uint16_t* v_scales = v_plane + kBlockTokens * head_dim / 2;
     for (int g = 0; g < groups; ++g) {
         const int first = g * kKvGroup, count = head_dim - first < kKvGroup ? head_dim - first : kKvGroup;
         int8_t codes[kKvGroup];
         k_scales[g * kBlockTokens + column] = quantize_kv_group(k + first, count, codes);
         for (int i = 0; i < count; ++i) k_codes[kBlockTokens * (first + i) + column] = codes[i];
-        v_scales[g] = quantize_kv_group(v + first, count, v_codes + first);
+        v_scales[g * kBlockTokens + column] = quantize_kv_group(v + first, count, v_codes + first);
     }
 }

@@ -19,6 +19,9 @@ KvPool::KvPool(const KvShape& shape, int blocks) : shape_(shape), blocks_(blocks
     void* memory =
         mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) throw std::bad_alloc();
+    // A hint: long contexts read blocks from all over the pool, and 4 KiB pages would miss the TLB. A system
+    // without huge pages goes on with small ones.
+    madvise(memory, bytes(), MADV_HUGEPAGE);
     data_ = static_cast<uint16_t*>(memory);
 }
 

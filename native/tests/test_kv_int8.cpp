@@ -10,7 +10,6 @@ using namespace kernel_testing;
 using edgeseek::float_to_half;
 using edgeseek::half_to_float;
 using edgeseek::kKvGroup;
-using edgeseek::kv_groups;
 using edgeseek::KvShape;
 using edgeseek::KvType;
 
@@ -46,8 +45,7 @@ struct Int8Cache {
     double value(size_t p, size_t d) const {
         const uint16_t* at = v.data() + p / kTokens * plane;
         const auto* codes = reinterpret_cast<const int8_t*>(at);
-        const auto groups = static_cast<size_t>(kv_groups(static_cast<int>(dims)));
-        const uint16_t scale = at[kTokens * dims / 2 + p % kTokens * groups + d / kKvGroup];
+        const uint16_t scale = at[kTokens * dims / 2 + d / kKvGroup * kTokens + p % kTokens];
         return codes[p % kTokens * dims + d] * static_cast<double>(half_to_float(scale));
     }
 
@@ -126,7 +124,6 @@ TEST(codes_and_scales_are_the_documented_ones_in_every_table) {
                                    v_plane.data());
             const auto* k_codes = reinterpret_cast<const int8_t*>(k_plane.data());
             const auto* v_codes = reinterpret_cast<const int8_t*>(v_plane.data());
-            const auto groups = static_cast<size_t>(kv_groups(static_cast<int>(dims)));
             for (size_t d = 0; d < dims; ++d) {
                 const size_t g = d / kKvGroup, first = g * kKvGroup, last = std::min(first + kKvGroup, dims);
                 const auto expect = [&](const Guarded<float>& x, int* code) {
@@ -140,7 +137,7 @@ TEST(codes_and_scales_are_the_documented_ones_in_every_table) {
                 int code;
                 CHECK_EQ(k_plane[kTokens * dims / 2 + g * kTokens + 7], expect(k, &code));
                 CHECK_EQ(int{k_codes[d * kTokens + 7]}, code);
-                CHECK_EQ(v_plane[kTokens * dims / 2 + 7 * groups + g], expect(v, &code));
+                CHECK_EQ(v_plane[kTokens * dims / 2 + g * kTokens + 7], expect(v, &code));
                 CHECK_EQ(int{v_codes[7 * dims + d]}, code);
             }
         }

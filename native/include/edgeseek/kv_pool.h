@@ -18,8 +18,8 @@ constexpr int kKvGroup = 32;
 constexpr int kv_groups(int head_dim) { return (head_dim + kKvGroup - 1) / kKvGroup; }
 
 /// Planes of one block: [layer]{ K [kv_head] heads, V [kv_head] heads }. A head of K holds [head_dim][32
-/// tokens], a head of V [32 tokens][head_dim]. f16: binary16. int8: codes, and behind them binary16 scales,
-/// of K [group][32 tokens], of V [32 tokens][group]; a value is code x scale of its token and group.
+/// tokens], a head of V [32 tokens][head_dim]. f16: binary16. int8: codes, and behind them binary16 scales
+/// [group][32 tokens]; a value is code x scale of its token and group.
 struct KvShape {
     int layers = 0;
     int kv_heads = 0;
