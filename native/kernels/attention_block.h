@@ -18,13 +18,13 @@ struct HalfBlock {
     const uint16_t* next;
     const float* scales;
     int head_dim;
-    ES_INLINE F16 key(int dim, int token) const {
-        if (dim % 2 == token / 16) __builtin_prefetch(next + kKvBlock * dim);
-        return f_load_half(data + kKvBlock * dim + token);
+    ES_INLINE F16 key(int dim, int token) const { return f_load_half(data + kKvBlock * dim + token); }
+    ES_INLINE F16 value(int token, int dim) const { return f_load_half(data + token * head_dim + dim); }
+    ES_INLINE void prefetch_keys(int dim, int token) const {
+        __builtin_prefetch(next + kKvBlock * (dim + token / 16));
     }
-    ES_INLINE F16 value(int token, int dim) const {
-        if (token % 2 == dim / 16 % 2) __builtin_prefetch(next + token * head_dim + dim);
-        return f_load_half(data + token * head_dim + dim);
+    ES_INLINE void prefetch_values(int token, int dim) const {
+        __builtin_prefetch(next + token * head_dim + dim);
     }
 };
 
@@ -46,13 +46,13 @@ struct CodeBlock {
             f_store(floats + i, f_load_half(plane + behind + i));
         }
     }
-    ES_INLINE F16 key(int dim, int token) const {
-        if (dim % 4 == token / 8) __builtin_prefetch(next + kKvBlock * dim);
-        return f_from_s8(b_load(codes + kKvBlock * dim + token));
-    }
+    ES_INLINE F16 key(int dim, int token) const { return f_from_s8(b_load(codes + kKvBlock * dim + token)); }
     ES_INLINE F16 value(int token, int dim) const {
-        if (token % 4 == dim / 16 % 4) __builtin_prefetch(next + token * head_dim + dim);
         return f_from_s8(b_load(codes + token * head_dim + dim));
+    }
+    ES_INLINE void prefetch_keys(int dim, int /*token*/) const { __builtin_prefetch(next + kKvBlock * dim); }
+    ES_INLINE void prefetch_values(int token, int dim) const {
+        __builtin_prefetch(next + token * head_dim + dim);
     }
 };
 
@@ -65,13 +65,18 @@ struct Converted {
     int head_dim;
     ES_INLINE F16 key(int dim, int token) const { return f_load(data + kKvBlock * dim + token); }
     ES_INLINE F16 value(int token, int dim) const { return f_load(data + token * head_dim + dim); }
+    ES_INLINE void prefetch_keys(int /*dim*/, int /*token*/) const {}
+    ES_INLINE void prefetch_values(int /*token*/, int /*dim*/) const {}
 };
 
 /// Keys of a block as floats [head_dim][32].
 template <class Block>
 Converted<Block> convert_keys(const Block& block, float* out) {
-    for (int d = 0; d < block.head_dim; ++d) {
-        for (int t = 0; t < kKvBlock; t += 16) f_store(out + kKvBlock * d + t, block.key(d, t));
+    for (int d = 0; d < block.head_dim; d += 2) {
+        for (int t = 0; t < kKvBlock; t += 16) {
+            block.prefetch_keys(d, t);
+            for (int i = d; i < d + 2; ++i) f_store(out + kKvBlock * i + t, block.key(i, t));
+        }
     }
     return {out, block.scales, block.head_dim};
 }
@@ -81,21 +86,30 @@ template <class Block>
 Converted<Block> convert_values(const Block& block, int begin, int end, float* out) {
     const int head_dim = block.head_dim;
     for (int t = begin; t < end; ++t) {
-        for (int d = 0; d < head_dim; d += 16) f_store(out + t * head_dim + d, block.value(t, d));
+        for (int d = 0; d < head_dim; d += 16) {
+            block.prefetch_values(t, d);
+            f_store(out + t * head_dim + d, block.value(t, d));
+        }
     }
     return {out, block.scales, head_dim};
 }
 
+// prefetch_keys(dim, token) serves two dimensions and is called for both halves of the tokens.
+
 /// acc[m][n] += sum over dims [begin, end) of q[m][d] * key[d][first + 16 n..) for M rows.
 template <int M, int N, class Block>
 ES_INLINE void score_dims(const float* q, const Block& k, int begin, int end, int first, F16 (&acc)[M][N]) {
-    for (int d = begin; d < end; ++d) {
-        F16 key[N];
-        for (int n = 0; n < N; ++n) key[n] = k.key(d, first + 16 * n);
+    for (int pair = begin; pair < end; pair += 2) {
+        for (int n = 0; n < N; ++n) k.prefetch_keys(pair, first + 16 * n);
+#pragma GCC unroll 2
+        for (int d = pair; d < pair + 2; ++d) {
+            F16 key[N];
+            for (int n = 0; n < N; ++n) key[n] = k.key(d, first + 16 * n);
 #pragma GCC unroll 8
-        for (int m = 0; m < M; ++m) {
-            const F16 x = f_set1(q[m * k.head_dim + d]);
-            for (int n = 0; n < N; ++n) acc[m][n] = f_fma(x, key[n], acc[m][n]);
+            for (int m = 0; m < M; ++m) {
+                const F16 x = f_set1(q[m * k.head_dim + d]);
+                for (int n = 0; n < N; ++n) acc[m][n] = f_fma(x, key[n], acc[m][n]);
+            }
         }
     }
 }
@@ -144,6 +158,7 @@ ES_INLINE void value_rows(const float* p, const Block& v, int begin, int end, in
         for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * v.head_dim + 16 * n);
     }
     for (int t = begin; t < end; ++t) {
+        v.prefetch_values(t, d);
         F16 value[N];
         for (int n = 0; n < N; ++n) value[n] = v.value(t, d + 16 * n);
 #pragma GCC unroll 8
