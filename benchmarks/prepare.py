@@ -2,15 +2,18 @@
 
     python -m benchmarks.prepare MODEL
 
-Prints one JSON object: the package's folder, its bytes, and the instruction set in use.
+Prints one JSON object: the package's folder, its bytes, the instruction set in use, this machine's name and
+edgeseek's version.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 
 from edgeseek import _core
+from edgeseek.bench.device import recognise
 from edgeseek.settings import Settings
 from edgeseek.store import Store
 
@@ -25,6 +28,8 @@ def main() -> None:
                 "path": str(pulled.path),
                 "bytes": pulled.bytes,
                 "isa": settings.isa or _core.supported_isas()[0],
+                "device": recognise(settings).name,
+                "version": importlib.metadata.version("edgeseek"),
             }
         )
     )

@@ -1,6 +1,6 @@
 """What every measured engine is asked to do, and how a process looks at itself.
 
-Both engines get the same token ids, new-token counts and thread count. Standard library only, so that a
+All engines get the same token ids, new-token counts and thread count. Standard library only, so that a
 worker's memory and start-up are its engine's own.
 """
 
@@ -52,7 +52,8 @@ class Result:
 
     prefill_tokens_per_s: float
     decode_tokens_per_s: float
-    streams_tokens_per_s: float
+    #: None where the engine does not batch.
+    streams_tokens_per_s: float | None
     #: VmHWM after load, prefill and decode of one stream, and what it is made of at that moment.
     peak_rss_bytes: int
     anonymous_bytes: int
