@@ -1,6 +1,6 @@
 """Measure OpenVINO GenAI in this process: one stream as its users run it, streams through its batching.
 
-Everything but the thread count is at its defaults.
+Beyond the thread count and the sizes of cache and batch, everything is at its defaults.
 """
 
 from __future__ import annotations
