@@ -13,7 +13,7 @@ import json
 import sys
 
 from edgeseek import _core
-from edgeseek.bench.device import recognise
+from edgeseek.doctor.device import recognise
 from edgeseek.settings import Settings
 from edgeseek.store import Store
 
