@@ -8,5 +8,14 @@ from __future__ import annotations
 
 from edgeseek.architectures.registry import expected_tensors, parse_config, tensor_rules
 from edgeseek.architectures.spec import ModelConfig, Rope, TensorRule
+from edgeseek.architectures.unused import ignored_tensors
 
-__all__ = ["ModelConfig", "Rope", "TensorRule", "expected_tensors", "parse_config", "tensor_rules"]
+__all__ = [
+    "ModelConfig",
+    "Rope",
+    "TensorRule",
+    "expected_tensors",
+    "ignored_tensors",
+    "parse_config",
+    "tensor_rules",
+]

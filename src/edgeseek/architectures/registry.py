@@ -9,15 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from edgeseek.architectures.family import Family
-from edgeseek.architectures.rope_gguf import ROPE_TENSORS
 from edgeseek.architectures.spec import ModelConfig, TensorRule
+from edgeseek.architectures.unused import refuse_unused
 from edgeseek.checkpoints.base import Checkpoint
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
-
-#: Tensors that hold nothing the rules need: inverse frequencies, which follow from the config.
-_IGNORABLE_ENDS = (".rotary_emb.inv_freq",)
-#: Names shown in an error before the rest is counted.
-_SHOWN = 5
 
 
 @lru_cache(maxsize=1)
@@ -48,7 +43,6 @@ def tensor_rules(config: ModelConfig, checkpoint: Checkpoint) -> tuple[TensorRul
     tensor or another shape than the config's, UnsupportedCheckpointError for tensors no rule uses.
     """
     rules = []
-    used = set()
     for rule in _named(config.architecture).rules(config, checkpoint):
         tensor = checkpoint.tensors.get(rule.source)
         if tensor is None:
@@ -63,9 +57,8 @@ def tensor_rules(config: ModelConfig, checkpoint: Checkpoint) -> tuple[TensorRul
                 f"{checkpoint.path}: tensor {rule.source!r} has shape {list(tensor.shape)}, "
                 f"and the config asks for {list(rule.shape)}"
             )
-        used.add(rule.source)
         rules.append(rule)
-    _refuse_unused(config, checkpoint, used)
+    refuse_unused(config, checkpoint, rules)
     return tuple(rules)
 
 
@@ -75,21 +68,6 @@ def expected_tensors(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...],
     Raises UnsupportedCheckpointError for an unknown architecture.
     """
     return _named(config.architecture).shapes(config)
-
-
-def _refuse_unused(config: ModelConfig, checkpoint: Checkpoint, used: set[str]) -> None:
-    if checkpoint.kind == "gguf":
-        used = used | ROPE_TENSORS
-    unused = [name for name in checkpoint.tensors if name not in used and not name.endswith(_IGNORABLE_ENDS)]
-    if config.tied_embeddings and "lm_head.weight" in unused:
-        # Some tools save the shared matrix under both names; the config says that they are one.
-        unused.remove("lm_head.weight")
-    if unused:
-        more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
-        raise UnsupportedCheckpointError(
-            f"{checkpoint.path} holds tensors that {config.architecture} does not use: "
-            f"{', '.join(sorted(unused)[:_SHOWN])}{more}; it is of another kind than its config says"
-        )
 
 
 def _family_of(checkpoint: Checkpoint) -> Family:

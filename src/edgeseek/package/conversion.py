@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from edgeseek.architectures import parse_config, tensor_rules
+from edgeseek.architectures import ignored_tensors, parse_config, tensor_rules
 from edgeseek.checkpoints.base import Checkpoint
 from edgeseek.errors import UnsupportedCheckpointError
 from edgeseek.package.files import Files, OsFiles
@@ -61,7 +61,8 @@ def convert(
             f"{name}: attention heads of {config.head_dim} dimensions cannot be run; the core takes "
             f"multiples of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}"
         )
-    plans = plan_tensors(config, tensor_rules(config, checkpoint), checkpoint, scheme)
+    rules = tensor_rules(config, checkpoint)
+    plans = plan_tensors(config, rules, checkpoint, scheme)
     container = container_for(plans)
     texts = {
         TOKENIZER_NAME: tokenizer_json,
@@ -81,7 +82,8 @@ def convert(
             source_digest=checkpoint.digest(),
         )
         writer.finish(manifest.to_bytes(), texts)
-    return ConversionReport(target, container.file_bytes, tuple(outcomes))
+    ignored = ignored_tensors(checkpoint, rules)
+    return ConversionReport(target, container.file_bytes, tuple(outcomes), ignored)
 
 
 def _write_tensors(

@@ -31,11 +31,15 @@ class TensorOutcome:
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """The result of a conversion; `package_bytes` is the size of the weights' file."""
+    """The result of a conversion; `package_bytes` is the size of the weights' file.
+
+    `ignored` names tensors of the checkpoint that add nothing to the model and were left out.
+    """
 
     path: Path
     package_bytes: int
     outcomes: tuple[TensorOutcome, ...]
+    ignored: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -56,6 +60,9 @@ class ConversionReport:
                 parts.append(f"{action} {count} {dtype} to {scheme} ({_error_text(group)})")
         if all(outcome.action == "kept" for outcome in matrices):
             parts.append("nothing converted or requantized")
+        if self.ignored:
+            more = f" and {len(self.ignored) - 1} more" if len(self.ignored) > 1 else ""
+            parts.append(f"left out {self.ignored[0]}{more}, derived or repeated")
         return "; ".join(parts)
 
 

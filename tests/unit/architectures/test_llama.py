@@ -2,12 +2,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
-from edgeseek.architectures import ModelConfig, Rope, expected_tensors, parse_config, tensor_rules
+from edgeseek.architectures import (
+    ModelConfig,
+    Rope,
+    expected_tensors,
+    ignored_tensors,
+    parse_config,
+    tensor_rules,
+)
 from edgeseek.errors import CheckpointFormatError, UnsupportedCheckpointError
+from tests.unit.architectures.fake_checkpoint import FakeCheckpoint, FakeTensor
 from tests.unit.architectures.tiny_models import LLAMA, LLAMA_GGUF, QKV, gguf_file, huggingface
 
+Rows = npt.NDArray[np.uint8]
 TINY = ModelConfig(
     architecture="llama",
     vocab_size=97,
@@ -68,10 +79,32 @@ def test_a_tied_head_is_left_out():
         assert "head.weight" not in {rule.name for rule in tensor_rules(config, checkpoint)}
 
 
+def with_both_tables(embedding: Rows, head: Rows) -> FakeCheckpoint:
+    """A folder whose config ties the tables, of F16 values with those bytes."""
+    checkpoint = huggingface(LLAMA, tie_word_embeddings=True)
+    tables = {
+        name: FakeTensor(name, "F16", (97, 64), data)
+        for name, data in (("model.embed_tokens.weight", embedding), ("lm_head.weight", head))
+    }
+    return replace(checkpoint, tensors={**checkpoint.tensors, **tables})
+
+
 def test_a_head_that_repeats_the_tied_embedding_is_ignored():
-    checkpoint = huggingface(LLAMA, tied=False, tie_word_embeddings=True)
-    names = {rule.source for rule in tensor_rules(parse_config(checkpoint), checkpoint)}
-    assert "lm_head.weight" not in names
+    checkpoint = with_both_tables(np.ones((97, 128), np.uint8), np.ones((97, 128), np.uint8))
+    rules = tensor_rules(parse_config(checkpoint), checkpoint)
+    assert "lm_head.weight" not in {rule.source for rule in rules}
+    assert ignored_tensors(checkpoint, rules) == ("lm_head.weight",)
+
+
+@pytest.mark.parametrize("row", [0, 40, 96])
+def test_a_tied_head_with_values_of_its_own_is_refused(row, monkeypatch):
+    monkeypatch.setattr("edgeseek.architectures.unused._TILE_BYTES", 10 * 128)
+    head = np.ones((97, 128), np.uint8)
+    head[row, 5] = 2
+    checkpoint = with_both_tables(np.ones((97, 128), np.uint8), head)
+    config = parse_config(checkpoint)
+    with pytest.raises(UnsupportedCheckpointError, match="'lm_head.weight'.*tie_word_embeddings to false"):
+        tensor_rules(config, checkpoint)
 
 
 def test_biases_are_asked_for_where_the_config_says_so():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from edgeseek.architectures import ModelConfig, expected_tensors, parse_config, tensor_rules
+from edgeseek.architectures import ModelConfig, expected_tensors, ignored_tensors, parse_config, tensor_rules
 from edgeseek.errors import MissingTensorError, UnsupportedCheckpointError
 from tests.unit.architectures.fake_checkpoint import FakeCheckpoint, FakeTensor
 from tests.unit.architectures.tiny_models import LLAMA, LLAMA_GGUF, gguf_file, huggingface
@@ -54,7 +54,9 @@ def test_unknown_tensors_are_named_and_counted():
 def test_stored_inverse_frequencies_are_ignored():
     name = "model.layers.0.self_attn.rotary_emb.inv_freq"
     checkpoint = with_tensor(huggingface(LLAMA), name, (8,))
-    assert name not in rules_of(checkpoint)
+    rules = tensor_rules(parse_config(checkpoint), checkpoint)
+    assert name not in {rule.source for rule in rules}
+    assert ignored_tensors(checkpoint, rules) == (name,)
 
 
 def test_a_config_of_an_unknown_architecture_is_refused():
