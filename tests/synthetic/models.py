@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from edgeseek.package import Package, convert, open_package
 from edgeseek.quantize.schemes import Scheme
 from edgeseek.runtime.backend import BLOCK_TOKENS, Slice
 from edgeseek.runtime.native import NativeBackend
-from tests.make_models.tiny import TinyModel, write
+from tests.make_models.gguf_file import write_gguf
+from tests.make_models.tiny import TinyModel, tokenizer_json, write
 
 
 def package_of(
@@ -27,14 +29,27 @@ def package_of(
     return package_folder(write(model, folder / "checkpoint", changed), folder / "package", scheme)
 
 
+def package_of_gguf(model: TinyModel, folder: Path, scheme: Scheme = "f32") -> Package:
+    """The package of `model` at `scheme`, made in `folder` by way of a GGUF."""
+    vocabulary = json.dumps(tokenizer_json()).encode()
+    return _converted(
+        write_gguf(model, folder / "model.gguf"), folder / "package-of-gguf", vocabulary, scheme
+    )
+
+
 def package_folder(checkpoint_folder: Path, target: Path, scheme: Scheme) -> Package:
     """Convert a Hugging Face folder to a package at `scheme` and open it."""
-    with open_checkpoint(checkpoint_folder) as checkpoint:
+    vocabulary = (checkpoint_folder / "tokenizer.json").read_bytes()
+    return _converted(checkpoint_folder, target, vocabulary, scheme)
+
+
+def _converted(source: Path, target: Path, vocabulary: bytes, scheme: Scheme) -> Package:
+    with open_checkpoint(source) as checkpoint:
         convert(
             checkpoint,
             target,
-            name=checkpoint_folder.name,
-            tokenizer_json=(checkpoint_folder / "tokenizer.json").read_bytes(),
+            name=source.name,
+            tokenizer_json=vocabulary,
             chat_template=None,
             generation_config={},
             scheme=scheme,

@@ -23,7 +23,7 @@ from edgeseek.cli import main
 from edgeseek.cli.services import Services
 from edgeseek.cli.terminal import Terminal
 from edgeseek.settings import Settings
-from tests.make_models.tiny import CASES, write
+from tests.make_models.tiny import CASES, VOCAB_SIZE, write
 from tests.unit.checkpoints import gguf_bytes
 from tests.unit.cli.fakes import Outcome, Stream
 
@@ -86,6 +86,44 @@ def with_config(**changes: Any) -> Callable[[Path], Path]:
     return make
 
 
+def without_tokenizer(folder: Path) -> Path:
+    (write(MODEL, folder) / "tokenizer.json").unlink()
+    return folder
+
+
+def empty_shard(folder: Path) -> Path:
+    """Two shards, the second of which was never filled."""
+    weights = write(MODEL, folder) / "model.safetensors"
+    tensors = load_file(weights)
+    weights.unlink()
+    names = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    weight_map = {name: names[name.startswith("model.layers.1.")] for name in tensors}
+    save_file({key: tensors[key] for key in tensors if weight_map[key] == names[0]}, folder / names[0])
+    (folder / names[1]).write_bytes(b"")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder
+
+
+def missing_shard(folder: Path) -> Path:
+    (empty_shard(folder) / "model-00002-of-00002.safetensors").unlink()
+    return folder
+
+
+def bias_nobody_announced(folder: Path) -> Path:
+    bias = np.ones(MODEL.heads * MODEL.head_dim, np.float32)
+    return write(MODEL, folder, {"model.layers.1.self_attn.q_proj.bias": bias})
+
+
+def head_beside_a_tied_embedding(folder: Path) -> Path:
+    return write(MODEL, folder, {"lm_head.weight": np.ones((VOCAB_SIZE, MODEL.hidden_size), np.float32)})
+
+
+def unknown_family_of_gguf(folder: Path) -> Path:
+    parts = gguf_bytes.small()
+    parts.entries[0] = gguf_bytes.entry("general.architecture", gguf_bytes.STRING, gguf_bytes.text("rwkv7"))
+    return gguf(folder, parts.to_bytes())
+
+
 def absurd_header(folder: Path) -> Path:
     (write(MODEL, folder) / "model.safetensors").write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
     return folder
@@ -108,6 +146,12 @@ def absurd_header(folder: Path) -> Path:
             with_config(architectures=["GPT2LMHeadModel"]),
             ["GPT2LMHeadModel", "known are ", "LlamaForCausalLM"],
         ),
+        (unknown_family_of_gguf, ["unknown architecture rwkv7", "known are ", "llama", "qwen2", "qwen3"]),
+        (without_tokenizer, ["tokenizer.json"]),
+        (empty_shard, ["model-00002-of-00002.safetensors", "download it again"]),
+        (missing_shard, ["model-00002-of-00002.safetensors"]),
+        (bias_nobody_announced, ["model.layers.1.self_attn.q_proj.bias", "does not use"]),
+        (head_beside_a_tied_embedding, ["'lm_head.weight' holds other values", "tie_word_embeddings"]),
         (absurd_header, ["model.safetensors", str(1 << 60), "download it again"]),
     ],
 )

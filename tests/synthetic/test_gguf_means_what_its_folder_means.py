@@ -7,28 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeseek.checkpoints import open_checkpoint
-from edgeseek.package import Package, convert, open_package
-from tests.make_models.gguf_file import has_gguf_form, write_gguf
+from tests.make_models.gguf_file import has_gguf_form
 from tests.make_models.reference import FIXTURES, PROMPT_TOKENS
-from tests.make_models.tiny import CASES, TinyModel, prompt_ids, tokenizer_json
-from tests.synthetic.models import backend_of, logits_of, package_of
+from tests.make_models.tiny import CASES, prompt_ids
+from tests.synthetic.models import backend_of, logits_of, package_of, package_of_gguf
 
 STORABLE = [name for name, case in CASES.items() if has_gguf_form(case)]
-
-
-def package_of_gguf(case: TinyModel, folder: Path) -> Package:
-    with open_checkpoint(write_gguf(case, folder / "model.gguf")) as checkpoint:
-        convert(
-            checkpoint,
-            folder / "from-gguf",
-            name="tiny",
-            tokenizer_json=str(tokenizer_json()).encode(),
-            chat_template=None,
-            generation_config={},
-            scheme="f32",
-        )
-    return open_package(folder / "from-gguf")
 
 
 @pytest.mark.parametrize("name", STORABLE)

@@ -53,7 +53,7 @@ def import_source(
 
 
 def _refuse_what_cannot_run(checkpoint: Checkpoint) -> None:
-    """Raise for an architecture or a key of the config that we do not know, before gigabytes arrive."""
+    """Raise for an architecture or a key of the config that we do not know."""
     parse_config(checkpoint)
 
 
@@ -71,6 +71,8 @@ def _convert(
 
     replaces = files.exists(target)
     with open_checkpoint(checkpoint_path) as checkpoint:
+        # Before the vocabulary, whose errors would hide that the model itself is unknown.
+        _refuse_what_cannot_run(checkpoint)
         assets = checkpoint.text_assets
         outcome = convert(
             checkpoint,

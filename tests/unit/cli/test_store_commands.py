@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.make_models.tiny import CASES, write
+from tests.synthetic.models import package_of, package_of_gguf
 from tests.unit.cli.fakes import Console
 
 CASE = CASES["llama-tied"]
@@ -98,6 +99,25 @@ def test_show_gives_config_schemes_and_digests(
     table = [line.split() for line in found.out.split("\n\n")[1].splitlines()]
     assert table[0][0] == "SCHEME"
     assert {row[0] for row in table[1:]} == {"q8", "f32"}
+
+
+@pytest.mark.parametrize(
+    ("case", "shown"),
+    [
+        ("llama-tied", "theta 10000\n"),
+        ("llama-linear-rope", "theta 10000, linear scaling by 4\n"),
+        ("qwen3-yarn-rope", "theta 1e+06, yarn scaling by 4\n"),
+    ],
+)
+def test_show_names_the_scaling_of_positions(console: Console, tmp_path: Path, case: str, shown: str) -> None:
+    with package_of(CASES[case], tmp_path) as package:
+        assert shown in console.run("show", str(package.path)).out
+
+
+def test_show_tells_of_frequency_factors_of_a_gguf(console: Console, tmp_path: Path) -> None:
+    with package_of_gguf(CASES["llama-llama3-rope"], tmp_path) as package:
+        found = console.run("show", str(package.path)).out
+    assert "theta 10000, each frequency divided by its own factor\n" in found
 
 
 def test_show_lists_tensors_when_asked(console: Console, name: str) -> None:
