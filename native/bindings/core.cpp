@@ -51,6 +51,34 @@ struct TensorArgument {
     Bytes data;
 };
 
+/// Experts from the fields of architectures.spec.MoE. Throws nb::cast_error or std::invalid_argument.
+MoeShape moe_shape(const nb::dict& fields) {
+    const auto number = [&](const char* name) { return nb::cast<int>(fields[name]); };
+    const auto choice = [&](const char* name, const char* first, const char* second) {
+        const auto text = nb::cast<std::string>(fields[name]);
+        if (text != first && text != second) {
+            throw std::invalid_argument(std::string(name) + " is '" + text + "', expected " + first + " or " +
+                                        second);
+        }
+        return text == second;
+    };
+    MoeShape m;
+    m.experts = number("num_experts");
+    m.experts_per_token = number("experts_per_token");
+    m.intermediate = number("intermediate_size");
+    m.shared_intermediate = number("shared_size");
+    m.first_layer = number("first_layer");
+    m.layer_step = number("layer_step");
+    m.scoring = choice("scoring", "softmax", "sigmoid") ? Scoring::sigmoid : Scoring::softmax;
+    m.corrected = nb::cast<bool>(fields["corrected"]);
+    m.groups = number("groups");
+    m.groups_per_token = number("groups_per_token");
+    m.group_score = choice("group_score", "best", "two_best") ? GroupScore::two_best : GroupScore::best;
+    m.normalized = nb::cast<bool>(fields["normalized"]);
+    m.scale = nb::cast<float>(fields["scale"]);
+    return m;
+}
+
 struct BoundRunner {
     BoundRunner(BoundModel& model, KvPool& pool, ThreadPool& threads, const std::optional<std::string>& isa,
                 int max_tokens)
@@ -216,7 +244,7 @@ NB_MODULE(_core, m) {
                const std::vector<float>& inverse_frequencies, const std::vector<int>& windows,
                const std::vector<std::tuple<std::string, std::string, std::string, size_t, size_t, Bytes>>&
                    tensors,
-               float rotary_scale) {
+               float rotary_scale, const std::optional<nb::dict>& moe) {
                 ModelShape shape;
                 shape.layers = layers;
                 shape.hidden = hidden;
@@ -230,6 +258,7 @@ NB_MODULE(_core, m) {
                 shape.inverse_frequencies = inverse_frequencies;
                 shape.windows = windows;
                 shape.rotary_scale = rotary_scale;
+                if (moe) shape.moe = moe_shape(*moe);
                 std::vector<NamedTensor> named;
                 std::vector<Bytes> keep;
                 for (const auto& [name, scheme, layout, rows, columns, data] : tensors) {
@@ -241,9 +270,10 @@ NB_MODULE(_core, m) {
             },
             nb::kw_only(), "layers"_a, "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a,
             "vocab"_a, "rms_eps"_a, "tied_embeddings"_a, "inverse_frequencies"_a, "windows"_a, "tensors"_a,
-            "rotary_scale"_a = 1.0f,
+            "rotary_scale"_a = 1.0f, "moe"_a.none() = nb::none(),
             "Tensors are (name, scheme, layout, rows, columns, bytes). `rotary_scale` multiplies cosines and "
-            "sines. Raises ValueError naming what does not fit.")
+            "sines; `moe` holds the fields of architectures.spec.MoE. Raises ValueError naming what does not "
+            "fit.")
         .def(
             "populate", [](const BoundModel& b) { b.model->populate(); },
             nb::call_guard<nb::gil_scoped_release>(),
@@ -290,10 +320,9 @@ NB_MODULE(_core, m) {
         .def("tap_names", [](const BoundRunner& r) { return r.runner.tap_names(); })
         .def("counters", [](const BoundRunner& r) {
             const Counters& c = r.runner.counters();
-            return std::map<std::string, uint64_t>{{"steps", c.steps},
-                                                   {"tokens", c.tokens},
-                                                   {"logit_rows", c.logit_rows},
-                                                   {"forward_ns", c.forward_ns}};
+            return std::map<std::string, uint64_t>{
+                {"steps", c.steps},           {"tokens", c.tokens},   {"logit_rows", c.logit_rows},
+                {"forward_ns", c.forward_ns}, {"experts", c.experts}, {"expert_bytes", c.expert_bytes}};
         });
 
     m.def("dequantize", &dequantize, "scheme"_a, "layout"_a, "rows"_a, "columns"_a, "data"_a, "wanted"_a,

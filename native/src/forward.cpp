@@ -3,24 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
-#include <utility>
 
 #include "edgeseek/exact_math.h"
+#include "forward_product.h"
 
 namespace edgeseek {
-namespace {
-
-// A worker takes about this many bytes of weights at a time: enough to stream, little enough to share evenly.
-constexpr size_t kClaimBytes = 24 << 10;
-// What is fetched of the next phase's weights before a barrier; it arrives while workers wait and norms run.
-constexpr size_t kFetchBytes = 16 << 10;
-
-int64_t tiles_per_claim(const Matrix& w, int rows) {
-    return rows > 16 ? 1 : static_cast<int64_t>(std::max<size_t>(1, kClaimBytes / w.tile_bytes()));
-}
-
-}  // namespace
-
 Runner::Pass::Pass(Runner& runner, const Batch& batch, float* logits, std::vector<Tap>* taps)
     : runner_(runner),
       batch_(batch),
@@ -66,7 +53,11 @@ void Runner::Pass::run(Worker& worker) {
     embed(worker);
     for (int i = 0; i < shape_.layers; ++i) {
         attention_layer(worker, i);
-        mlp_layer(worker, i);
+        if (shape_.moe.in_layer(i)) {
+            moe_layer(worker, i);
+        } else {
+            mlp_layer(worker, i);
+        }
     }
     head(worker);
 }
@@ -131,80 +122,6 @@ void Runner::Pass::fetch_first(const Worker& worker, const Linear& linear, int r
     for (size_t i = begin; i < end; i += 64) __builtin_prefetch(w.data + i, 0, 2);
 }
 
-template <class Epilogue>
-void Runner::Pass::product(Worker& worker, const Product& work, const Activations& a, int rows,
-                           const Epilogue& epilogue) {
-    TaskCounter& counter = next_counter(worker);
-    Scratch& own = *b_.scratch[static_cast<size_t>(worker.id())];
-    int64_t tiles = 0;
-    for (const Linear* linear : work.linears) {
-        if (linear != nullptr) tiles += static_cast<int64_t>(linear->weight.tiles());
-    }
-    const auto row_count = static_cast<size_t>(rows);
-    const auto chunks = static_cast<int64_t>((row_count + kRowChunk - 1) / kRowChunk);
-    const int64_t tasks = tiles * chunks, claim = tiles_per_claim(work.linears[0]->weight, rows);
-    // Which of the matrices task number `task` belongs to, and its tile there.
-    const auto locate = [&](int64_t task) {
-        auto tile = static_cast<size_t>(task % tiles);
-        size_t which = 0;
-        while (tile >= work.linears[which]->weight.tiles()) tile -= work.linears[which++]->weight.tiles();
-        return std::pair{which, tile};
-    };
-    // A worker's first claim is fixed, so that it could be fetched before the phase began; the one that
-    // follows is made early, so that it is fetched while the end of this one is used.
-    for (int64_t begin = worker.id() * claim; begin < tasks;) {
-        const int64_t end = std::min(begin + claim, tasks);
-        const int64_t following = counter.claim(claim) + worker.count() * claim;
-        for (int64_t task = begin; task < end; ++task) {
-            const auto [which, tile] = locate(task);
-            const size_t first = static_cast<size_t>(task / tiles) * kRowChunk;
-            const size_t some = std::min(kRowChunk, row_count - first);
-            const uint8_t* next = nullptr;
-            if (const int64_t later = task + 1 < end ? task + 1 : following; later < tasks) {
-                const auto [next_which, next_tile] = locate(later);
-                const Linear& upto = work.companion != nullptr ? *work.companion : *work.linears[next_which];
-                next = upto.weight.tile(next_tile);
-            }
-            const Activations chunk = a.from_row(first);
-            if (work.companion != nullptr) {
-                const Matrix& other = work.companion->weight;
-                multiply(other, tile, chunk, some, own.tile_b.get(), own, work.linears[0]->weight.tile(tile));
-            }
-            multiply(work.linears[which]->weight, tile, chunk, some, own.tile_a.get(), own, next);
-            epilogue(which, tile, first, some, own.tile_a.get());
-        }
-        begin = following;
-    }
-    if (work.upcoming != nullptr) fetch_first(worker, *work.upcoming, rows);
-    worker.barrier();
-}
-
-namespace {
-
-/// Adds a tile's bias to all rows of `out` [rows][16].
-void add_bias(const Linear& linear, size_t tile, size_t rows, float* out) {
-    if (linear.bias == nullptr) return;
-    const size_t first = tile * kTile, some = std::min<size_t>(kTile, linear.weight.rows - first);
-    for (size_t r = 0; r < rows; ++r) {
-        for (size_t i = 0; i < some; ++i) out[r * kTile + i] += linear.bias[first + i];
-    }
-}
-
-void copy_tile(const Linear& linear, size_t tile, size_t rows, const float* out, float* target, size_t ld) {
-    const size_t first = tile * kTile, some = std::min<size_t>(kTile, linear.weight.rows - first);
-    for (size_t r = 0; r < rows; ++r)
-        std::memcpy(target + r * ld + first, out + r * kTile, some * sizeof(float));
-}
-
-void add_tile(const Linear& linear, size_t tile, size_t rows, const float* out, float* target, size_t ld) {
-    const size_t first = tile * kTile, some = std::min<size_t>(kTile, linear.weight.rows - first);
-    for (size_t r = 0; r < rows; ++r) {
-        for (size_t i = 0; i < some; ++i) target[r * ld + first + i] += out[r * kTile + i];
-    }
-}
-
-}  // namespace
-
 void Runner::Pass::attention_layer(Worker& worker, int index) {
     const Layer& layer = model_.layers()[static_cast<size_t>(index)];
     const auto hidden = static_cast<size_t>(shape_.hidden);
@@ -220,7 +137,7 @@ void Runner::Pass::attention_layer(Worker& worker, int index) {
     attend(worker, index);
     tap(worker, index, "attn", total_, b_.attn.get(), shape_.q_width(), b_.attn_pad);
     a = prepare(worker, b_.attn.get(), shape_.q_width(), b_.attn_pad, nullptr, b_.hidden_q, total_);
-    const Product o{{&layer.o}, nullptr, &layer.up};
+    const Product o{{&layer.o}, nullptr, layer.router.weight.exists() ? &layer.router : &layer.up};
     product(worker, o, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.o, tile, rows, out);
         add_tile(layer.o, tile, rows, out, b_.x.row(first, hidden), hidden);
@@ -288,9 +205,12 @@ void Runner::Pass::tap(Worker& worker, int layer, const char* point, int rows, c
 std::vector<std::string> Runner::Pass::tap_names(const ModelShape& shape) {
     std::vector<std::string> names{"embed"};
     for (int i = 0; i < shape.layers; ++i) {
-        for (const char* point : {"attn_norm", "attn", "mlp_norm", "mlp", "output"}) {
-            names.push_back("layers." + std::to_string(i) + "." + point);
-        }
+        const std::string prefix = "layers." + std::to_string(i) + ".";
+        const bool experts = shape.moe.in_layer(i);
+        for (const char* point : {"attn_norm", "attn", "mlp_norm"}) names.push_back(prefix + point);
+        if (!experts || shape.moe.shared_intermediate > 0) names.push_back(prefix + "mlp");
+        if (experts) names.insert(names.end(), {prefix + "routing", prefix + "experts"});
+        names.push_back(prefix + "output");
     }
     names.push_back("final_norm");
     return names;
@@ -301,9 +221,10 @@ void Runner::Pass::check_taps() const {
     const std::vector<std::string> known = tap_names(shape_);
     for (const Tap& t : *taps_) {
         if (std::find(known.begin(), known.end(), t.name) == known.end()) {
-            throw std::invalid_argument("unknown tap '" + t.name +
-                                        "'; taps are embed, layers.N.{attn_norm, attn, " +
-                                        "mlp_norm, mlp, output} and final_norm");
+            throw std::invalid_argument(
+                "unknown tap '" + t.name + "'; taps are embed, layers.N.{attn_norm, attn, " +
+                "mlp_norm, mlp, output}, layers.N.{routing, experts} where there are " +
+                "experts, and final_norm");
         }
     }
 }

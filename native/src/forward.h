@@ -8,6 +8,7 @@
 
 #include "buffers.h"
 #include "edgeseek/runner.h"
+#include "moe_plan.h"
 
 namespace edgeseek {
 
@@ -41,6 +42,16 @@ struct Runner::Pass {
     void embed(Worker& worker);
     void attention_layer(Worker& worker, int index);
     void mlp_layer(Worker& worker, int index);
+    void moe_layer(Worker& worker, int index);
+    /// Routes every row and plans the layer, the same for every worker.
+    void choose_experts(Worker& worker, const Layer& layer);
+    /// silu(gate) * up of every row with each of its experts, quantized for `down`.
+    void gate_and_up(Worker& worker, const Layer& layer, const Activations& a);
+    void expert_task(Worker& worker, const Layer& layer, const Activations& a, const MoeSegment& segment,
+                     const MoeTask& task, const uint8_t* next);
+    /// Adds the experts' outputs to the residual stream.
+    void down(Worker& worker, const Layer& layer, int index);
+    void tap_experts(Worker& worker, int index);
     void head(Worker& worker);
 
     /// Norms (if `weight`) and quantizes rows 0..rows-1 of `x`, or rows pick[0..rows-1]. A single row is done

@@ -17,6 +17,8 @@ std::string shape_text(size_t rows, size_t columns) {
     return "[" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
 }
 
+}  // namespace
+
 /// Finds tensors by name and checks each against the shape the model expects.
 class TensorTable {
   public:
@@ -84,13 +86,37 @@ class TensorTable {
     std::map<std::string, const NamedTensor*> by_name_;
 };
 
+namespace {
+
+void within(int value, const char* name, int least, int most) {
+    if (value < least || value > most) {
+        fail(std::string(name) + " is " + std::to_string(value) + ", expected " + std::to_string(least) +
+             " to " + std::to_string(most));
+    }
+}
+
+void check(const MoeShape& m) {
+    within(m.experts, "experts", 0, 1 << 12);
+    if (m.experts == 0) return;
+    within(m.intermediate, "expert intermediate", 1, 1 << 20);
+    within(m.shared_intermediate, "shared intermediate", 0, 1 << 20);
+    within(m.first_layer, "first layer with experts", 0, 1 << 12);
+    within(m.layer_step, "step of layers with experts", 1, 1 << 12);
+    within(m.groups, "expert groups", 1, m.experts);
+    within(m.groups_per_token, "expert groups per token", 1, m.groups);
+    if (m.experts % m.groups != 0) {
+        fail("experts (" + std::to_string(m.experts) + ") must be a multiple of their groups (" +
+             std::to_string(m.groups) + ")");
+    }
+    const int each = m.experts / m.groups;
+    within(m.experts_per_token, "experts per token", 1, m.groups_per_token * each);
+    if (m.group_score == GroupScore::two_best && m.groups > 1) within(each, "experts of a group", 2, 1 << 12);
+    if (!(m.scale > 0.0f) || !std::isfinite(m.scale)) fail("expert scale must be finite and positive");
+}
+
 void check(const ModelShape& s) {
-    const auto positive = [](int value, const char* name, int most) {
-        if (value < 1 || value > most) {
-            fail(std::string(name) + " is " + std::to_string(value) + ", expected 1 to " +
-                 std::to_string(most));
-        }
-    };
+    const auto positive = [](int value, const char* name, int most) { within(value, name, 1, most); };
+    check(s.moe);
     positive(s.layers, "layers", 1 << 12);
     positive(s.hidden, "hidden", 1 << 20);
     positive(s.intermediate, "intermediate", 1 << 20);
@@ -156,11 +182,40 @@ Model::Model(ModelShape shape, const std::vector<NamedTensor>& tensors) : shape_
         layer.k = table.linear(prefix + "attn.k", shape_.kv_width(), hidden);
         layer.v = table.linear(prefix + "attn.v", shape_.kv_width(), hidden);
         layer.o = table.linear(prefix + "attn.o", hidden, shape_.q_width());
-        layer.gate = table.linear(prefix + "mlp.gate", intermediate, hidden);
-        layer.up = table.linear(prefix + "mlp.up", intermediate, hidden);
-        layer.down = table.linear(prefix + "mlp.down", hidden, intermediate);
+        if (shape_.moe.in_layer(i)) {
+            add_experts(layer, prefix + "mlp.", table);
+        } else {
+            layer.gate = table.linear(prefix + "mlp.gate", intermediate, hidden);
+            layer.up = table.linear(prefix + "mlp.up", intermediate, hidden);
+            layer.down = table.linear(prefix + "mlp.down", hidden, intermediate);
+        }
         layer.window = shape_.windows[static_cast<size_t>(i)];
-        layers_.push_back(layer);
+        layers_.push_back(std::move(layer));
+    }
+}
+
+void Model::add_experts(Layer& layer, const std::string& prefix, const TensorTable& table) const {
+    const MoeShape& moe = shape_.moe;
+    const auto hidden = static_cast<size_t>(shape_.hidden), inner = static_cast<size_t>(moe.intermediate);
+    const auto experts = static_cast<size_t>(moe.experts);
+    layer.router = table.linear(prefix + "router", experts, hidden);
+    if (layer.router.weight.scheme != Scheme::f32) fail("tensor '" + prefix + "router.weight' must be f32");
+    layer.router_bias = layer.router.bias;
+    layer.router.bias = nullptr;
+    if (moe.corrected != (layer.router_bias != nullptr)) {
+        fail("tensor '" + prefix + "router.bias' " + (moe.corrected ? "is missing" : "has no use here"));
+    }
+    if (moe.shared_intermediate > 0) {
+        const auto wide = static_cast<size_t>(moe.shared_intermediate);
+        layer.gate = table.linear(prefix + "shared.gate", wide, hidden);
+        layer.up = table.linear(prefix + "shared.up", wide, hidden);
+        layer.down = table.linear(prefix + "shared.down", hidden, wide);
+    }
+    for (size_t e = 0; e < experts; ++e) {
+        const std::string name = prefix + "experts." + std::to_string(e) + ".";
+        layer.experts.push_back({table.linear(name + "gate", inner, hidden),
+                                 table.linear(name + "up", inner, hidden),
+                                 table.linear(name + "down", hidden, inner)});
     }
 }
 
@@ -168,7 +223,9 @@ Model::Model(ModelShape shape, const std::vector<NamedTensor>& tensors) : shape_
 template <class F>
 void Model::each_matrix(const F& visit) const {
     for (const Layer& l : layers_) {
-        for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) visit(w->weight);
+        for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.router, &l.gate, &l.up, &l.down}) {
+            if (w->weight.exists()) visit(w->weight);
+        }
     }
     visit(head_.weight);
 }
@@ -176,6 +233,15 @@ void Model::each_matrix(const F& visit) const {
 size_t Model::bytes_per_token() const {
     size_t total = embedding_.tile_bytes() / embedding_.interleave();
     each_matrix([&](const Matrix& m) { total += m.bytes(); });
+    for (const Layer& l : layers_) {
+        size_t experts = 0;
+        for (const Expert& e : l.experts) {
+            experts += e.gate.weight.bytes() + e.up.weight.bytes() + e.down.weight.bytes();
+        }
+        if (experts > 0) {
+            total += experts / l.experts.size() * static_cast<size_t>(shape_.moe.experts_per_token);
+        }
+    }
     return total;
 }
 

@@ -90,15 +90,16 @@ class TinyModel {
     ModelShape shape;
     std::vector<NamedTensor> tensors;
 
-  private:
     void matrix(Random& random, const std::string& name, size_t rows, size_t columns,
                 const char* scheme_name) {
         const Scheme scheme = scheme_from_name(scheme_name);
-        const size_t tiles = (rows + 15) / 16;
+        const size_t tiles = (rows + 15) / 16, block = static_cast<size_t>(info(scheme).block);
+        // What stands in padding columns must not matter, so they are random too.
+        const size_t padded = (columns + block - 1) / block * block;
         Bytes* bytes = nullptr;
         size_t size = 0;
         for (size_t t = 0; t < tiles; ++t) {
-            kernel_testing::Tile tile = kernel_testing::random_tile(random, scheme, columns);
+            kernel_testing::Tile tile = kernel_testing::random_tile(random, scheme, padded);
             if (bytes == nullptr) {
                 size = tiles * tile.bytes.size();
                 bytes = &storage_.emplace_back(size);
@@ -117,6 +118,7 @@ class TinyModel {
         tensors.push_back({name, "f32", "flat", length, 1, bytes.data, length * sizeof(float)});
     }
 
+  private:
     std::list<Bytes> storage_;
 };
 

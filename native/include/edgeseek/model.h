@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,28 @@
 #include "edgeseek/matrix.h"
 
 namespace edgeseek {
+
+enum class Scoring : uint8_t { softmax, sigmoid };
+enum class GroupScore : uint8_t { best, two_best };  // of a group's experts
+
+/// Experts in place of the feed-forward of some layers; see architectures/spec.py for the routing's terms.
+struct MoeShape {
+    int experts = 0;  // 0: no layer has any
+    int experts_per_token = 0;
+    int intermediate = 0;         // of one expert
+    int shared_intermediate = 0;  // of the shared experts as one, 0: none
+    int first_layer = 0;          // earlier layers have a plain feed-forward,
+    int layer_step = 1;           // and so have those whose number this does not divide
+    Scoring scoring = Scoring::softmax;
+    bool corrected = false;  // a bias on the scores decides which experts are chosen
+    int groups = 1;
+    int groups_per_token = 1;
+    GroupScore group_score = GroupScore::best;
+    bool normalized = false;  // weights of a token's experts are divided by their sum
+    float scale = 1.0f;       // of the weights
+
+    bool in_layer(int layer) const { return experts > 0 && layer >= first_layer && layer % layer_step == 0; }
+};
 
 struct ModelShape {
     int layers = 0;
@@ -23,6 +46,7 @@ struct ModelShape {
     std::vector<float> inverse_frequencies;  // head_dim / 2, scaling applied
     float rotary_scale = 1.0f;               // what cosines and sines are multiplied with
     std::vector<int> windows;                // per layer, 0: all positions
+    MoeShape moe;
 
     size_t q_width() const { return static_cast<size_t>(heads) * static_cast<size_t>(head_dim); }
     size_t kv_width() const { return static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim); }
@@ -34,12 +58,20 @@ struct Linear {
     const float* bias = nullptr;  // [rows] or none
 };
 
+struct Expert {
+    Linear gate, up, down;
+};
+
 struct Layer {
     const float* attn_norm = nullptr;  // [hidden]
     const float* mlp_norm = nullptr;   // [hidden]
     const float* q_norm = nullptr;     // [head_dim], of every query head before its rotation, or none
     const float* k_norm = nullptr;     // the same of every key head
-    Linear q, k, v, o, gate, up, down;
+    Linear q, k, v, o;
+    Linear gate, up, down;  // the feed-forward; with experts: the shared ones, absent where there are none
+    Linear router;          // [experts, hidden]; absent in a layer without experts
+    const float* router_bias = nullptr;  // [experts], for the choice only
+    std::vector<Expert> experts;
     int window = 0;
 };
 
@@ -54,6 +86,8 @@ struct NamedTensor {
     size_t bytes = 0;
 };
 
+class TensorTable;
+
 class Model {
   public:
     /// Checks every size, scheme and alignment. Throws std::invalid_argument that names the tensor.
@@ -64,15 +98,18 @@ class Model {
     const Matrix& embedding() const { return embedding_; }
     const Linear& head() const { return head_; }
     const float* final_norm() const { return final_norm_; }
-    /// Bytes of weights read for one token, the head included and one embedding row.
+    /// Bytes of weights read for one token, the head included, one embedding row and, where there are
+    /// experts, as many as a token is routed to.
     size_t bytes_per_token() const;
-    /// Maps the pages of all matrices that every token reads, so that the first step takes no page faults;
-    /// reads them from disk in order where they are not cached. Failures are ignored: it is only about time.
+    /// Maps the pages of all matrices that every token reads (experts are not among them), so that the first
+    /// step takes no page faults; reads them from disk in order where they are not cached. Failures are
+    /// ignored: it is only about time.
     void populate() const;
     /// Keeps all those pages in memory until they are unmapped. Returns 0, or errno of the call that failed.
     int lock() const;
 
   private:
+    void add_experts(Layer& layer, const std::string& prefix, const TensorTable& table) const;
     template <class F>
     void each_matrix(const F& visit) const;
 

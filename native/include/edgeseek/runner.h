@@ -44,6 +44,8 @@ struct Counters {
     uint64_t tokens = 0;
     uint64_t logit_rows = 0;
     uint64_t forward_ns = 0;
+    uint64_t experts = 0;       // expert feed-forwards run: of each layer and step, the experts with any row
+    uint64_t expert_bytes = 0;  // of their weights
 };
 
 /// Owns the work buffers of a model on a pool of threads; not thread-safe.

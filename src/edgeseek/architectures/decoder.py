@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from edgeseek.architectures.experts import GGUF_KEYS, expert_rules, gguf_moe, huggingface_moe
 from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
 from edgeseek.architectures.rope_gguf import ROPE_KEYS, gguf_rope
 from edgeseek.architectures.rope_keys import extended_context, huggingface_rope
 from edgeseek.architectures.spec import ModelConfig, Role, TensorRule
 from edgeseek.checkpoints.base import Checkpoint, CheckpointKind
+from edgeseek.checkpoints.fp8 import BLOCK as FP8_BLOCK
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
 
 #: Package name of a layer's linear -> (Hugging Face name, GGUF name).
@@ -90,24 +92,21 @@ def huggingface_config(
     fields: Fields,
     *,
     architecture: str,
-    sliding_windows: tuple[int, ...],
+    sliding_windows: tuple[int, ...] = (),
     head_dim: int | None = None,
+    experts: bool = False,
 ) -> ModelConfig:
     """ModelConfig from a config.json with Llama's key names, which are in `fields`.
 
-    `head_dim` is what a config without that key means; None for the hidden size by the heads.
+    `head_dim` is what a config without that key means; None for the hidden size by the heads. `experts`
+    says that the family may have them, under DeepSeek's key names.
     """
     act = fields.text("hidden_act", "silu")
     if act != "silu":
         raise UnsupportedCheckpointError(
             f"{fields.origin}: hidden_act is {act!r}, and only 'silu' is known for {architecture}"
         )
-    quantization = fields.section("quantization_config")
-    if quantization is not None:
-        method = quantization.text("quant_method", "an unnamed method")
-        raise UnsupportedCheckpointError(
-            f"{fields.origin}: the weights are quantized with {method!r}; use the original floats or a GGUF"
-        )
+    _check_quantization(fields)
     heads = fields.count("num_attention_heads")
     hidden = fields.count("hidden_size")
     head_dim = fields.count("head_dim", max(1, hidden // heads) if head_dim is None else head_dim)
@@ -132,16 +131,39 @@ def huggingface_config(
         sliding_windows=sliding_windows,
         bos_token_id=bos[0] if bos else None,
         eos_token_ids=_unique(generation.token_ids("eos_token_id") + fields.token_ids("eos_token_id")),
+        moe=huggingface_moe(fields) if experts else None,
     )
     return checked(config, fields.origin)
 
 
-def gguf_config(checkpoint: Checkpoint, architecture: str) -> ModelConfig:
-    """ModelConfig from the GGUF metadata under `architecture`; the vocabulary's size is the embedding's."""
+def _check_quantization(fields: Fields) -> None:
+    """Refuse weights quantized in a way that the checkpoint does not deliver as floats."""
+    quantization = fields.section("quantization_config")
+    if quantization is None:
+        return
+    method = quantization.text("quant_method", "an unnamed method")
+    if method != "fp8":
+        raise UnsupportedCheckpointError(
+            f"{fields.origin}: the weights are quantized with {method!r}; use the original floats or a GGUF"
+        )
+    block = quantization.get("weight_block_size")
+    kind = quantization.text("fmt", "e4m3")
+    if kind != "e4m3" or list(block or ()) != [FP8_BLOCK, FP8_BLOCK]:
+        raise UnsupportedCheckpointError(
+            f"{quantization.origin}: fp8 weights of format {kind!r} in blocks of {block!r}; known are e4m3 in "
+            f"blocks of {[FP8_BLOCK, FP8_BLOCK]}"
+        )
+
+
+def gguf_config(checkpoint: Checkpoint, architecture: str, *, experts: bool = False) -> ModelConfig:
+    """ModelConfig from the GGUF metadata under `architecture`; the vocabulary's size is the embedding's.
+
+    `experts` says that the family may have them.
+    """
     fields = config_fields(checkpoint, f"{architecture}.")
     head_dim = _gguf_head_dim(fields)
     rope = gguf_rope(fields, checkpoint.tensors, head_dim)
-    refuse_unknown_gguf_maths(fields)
+    refuse_unknown_gguf_maths(fields, GGUF_KEYS if experts else frozenset())
     heads = fields.count("attention.head_count")
     embedding = checkpoint.tensors.get("token_embd.weight")
     if embedding is None:
@@ -167,6 +189,7 @@ def gguf_config(checkpoint: Checkpoint, architecture: str) -> ModelConfig:
         sliding_windows=_gguf_sliding_windows(fields),
         bos_token_id=bos[0] if bos else None,
         eos_token_ids=_unique(tuple(token for ids in ends for token in ids)),
+        moe=gguf_moe(fields, corrected=has_corrections(checkpoint)) if experts else None,
     )
     return checked(config, fields.origin)
 
@@ -191,8 +214,16 @@ def _gguf_sliding_windows(fields: Fields) -> tuple[int, ...]:
     return (fields.count("attention.sliding_window"),) * fields.count("block_count", most=MAX_LAYERS)
 
 
-def refuse_unknown_gguf_maths(fields: Fields) -> None:
-    """Raise UnsupportedCheckpointError for metadata that would change the result and is not known."""
+def has_corrections(checkpoint: Checkpoint) -> bool:
+    """Whether a GGUF holds biases for the choice of experts."""
+    return any(name.endswith(".exp_probs_b.bias") for name in checkpoint.tensors)
+
+
+def refuse_unknown_gguf_maths(fields: Fields, known: frozenset[str] = frozenset()) -> None:
+    """Raise UnsupportedCheckpointError for metadata that would change the result and is not known.
+
+    `known` are keys, without the prefix, that the family reads itself.
+    """
     if not fields.flag("attention.causal", True):
         raise UnsupportedCheckpointError(
             f"{fields.origin}: the model is not causal; only decoders are supported"
@@ -201,7 +232,7 @@ def refuse_unknown_gguf_maths(fields: Fields) -> None:
         if not key.startswith(fields.prefix):
             continue
         name, value = key[len(fields.prefix) :], fields.values[key]
-        if name in _HARMLESS_GGUF:
+        if name in _HARMLESS_GGUF or name in known:
             continue
         neutral = _NEUTRAL_GGUF.get(name)
         if neutral is not None:
@@ -283,6 +314,9 @@ def _layer_rules(
         yield TensorRule(
             f"{name}{norm}.weight", f"{source}{_NORMS[norm][style]}.weight", (config.hidden_size,), vector
         )
+        if part == "mlp" and config.has_experts(layer):
+            yield from expert_rules(config, layer, ("huggingface", "gguf")[style])
+            continue
         for linear, names in LINEARS.items():
             if not linear.startswith(part + "."):
                 continue

@@ -42,6 +42,10 @@ class Fields:
             raise self._bad(key, value, f"a whole number from 1 to {most}")
         return value
 
+    def whole(self, key: str, default: int, *, most: int = MAX_COUNT) -> int:
+        """A whole number from 0 to `most`."""
+        return 0 if self._value(key, default) == 0 else self.count(key, default, most=most)
+
     def number(self, key: str, default: float | None = None) -> float:
         """A positive finite number."""
         value = self._value(key, default)

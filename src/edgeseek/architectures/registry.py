@@ -52,10 +52,10 @@ def tensor_rules(config: ModelConfig, checkpoint: Checkpoint) -> tuple[TensorRul
                 f"{checkpoint.path} has no tensor {rule.source!r}, which {config.architecture} needs; "
                 f"the checkpoint is incomplete, download it again"
             )
-        if tuple(tensor.shape) != rule.shape:
+        if tuple(tensor.shape) != rule.source_shape:
             raise MissingTensorError(
                 f"{checkpoint.path}: tensor {rule.source!r} has shape {list(tensor.shape)}, "
-                f"and the config asks for {list(rule.shape)}"
+                f"and the config asks for {list(rule.source_shape)}"
             )
         rules.append(rule)
     refuse_unused(config, checkpoint, rules)

@@ -7,12 +7,15 @@ becomes which package tensor). Knows nothing of files, schemes or kernels.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
-Role = Literal["linear", "embedding", "vector"]
+#: A router is a matrix whose values are kept: rounding them would change which experts are chosen.
+Role = Literal["linear", "embedding", "vector", "router"]
 RopeKind = Literal["default", "linear", "dynamic", "llama3", "yarn", "longrope", "factors"]
+Scoring = Literal["softmax", "sigmoid"]
+GroupScore = Literal["best", "two_best"]
 #: Metadata of a field that came after the package format: written only where it differs from its default,
 #: so that packages without it keep their digest.
 ADDED: Mapping[str, bool] = MappingProxyType({"added": True})
@@ -49,6 +52,35 @@ class Rope:
 
 
 @dataclass(frozen=True)
+class MoE:
+    """Experts in place of the feed-forward of some layers (DeepSeekMoE, arXiv 2401.06066).
+
+    A token's score for each of `num_experts` experts is the softmax or sigmoid of the router's output. By
+    these scores, with a learnt bias added where `corrected` (arXiv 2408.15664), `experts_per_token` are chosen
+    out of the `groups_per_token` best of `groups` groups of consecutive experts; a group's own score is its
+    best or the sum of its two best. The chosen experts' outputs are summed, weighted by their scores
+    without the bias, which where `normalized` are divided by their sum, times `scale`. Shared experts, as
+    one feed-forward of `shared_size`, serve every token; 0 for none.
+    """
+
+    num_experts: int
+    experts_per_token: int
+    #: Inner width of one expert.
+    intermediate_size: int
+    shared_size: int = 0
+    #: Layers before this one, and those whose number `layer_step` does not divide, have a plain feed-forward.
+    first_layer: int = 0
+    layer_step: int = 1
+    scoring: Scoring = "softmax"
+    corrected: bool = False
+    groups: int = 1
+    groups_per_token: int = 1
+    group_score: GroupScore = "best"
+    normalized: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Hyper-parameters of a decoder-only transformer, in the field's standard terms."""
 
@@ -68,6 +100,12 @@ class ModelConfig:
     sliding_windows: tuple[int, ...] = ()
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    #: Experts of some layers; None where all have a plain feed-forward of `intermediate_size`.
+    moe: MoE | None = field(default=None, metadata=ADDED)
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether `layer` has experts in place of a plain feed-forward."""
+        return self.moe is not None and layer >= self.moe.first_layer and layer % self.moe.layer_step == 0
 
     @property
     def rotary_dim(self) -> int:
@@ -80,7 +118,9 @@ class ModelConfig:
 
     def to_json(self) -> dict[str, Any]:
         """A dict of plain JSON values that `from_json` reads back to an equal config."""
-        return {**_written(self), "rope": _written(self.rope)}
+        return {
+            key: _written(value) if is_dataclass(value) else value for key, value in _written(self).items()
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelConfig:
@@ -90,6 +130,8 @@ class ModelConfig:
         for key in ("factors", "long_factors"):
             rope[key] = tuple(rope.get(key, ()))
         values["rope"] = Rope(**rope)
+        if values.get("moe") is not None:
+            values["moe"] = MoE(**values["moe"])
         for key in ("sliding_windows", "eos_token_ids"):
             values[key] = tuple(values[key])
         return cls(**values)
@@ -106,7 +148,8 @@ class TensorRule:
     `shape` is (rows, columns) = (output channels, inputs) for matrices and (n,) for vectors, and is
     what the checkpoint must hold. `unpermute_heads` is set where the checkpoint stores Q or K rows
     with the two halves of each head interleaved (GGUF's llama): the row order of each of that many
-    heads is restored at import.
+    heads is restored at import. Where `stack` is set, the source holds that many tensors of this shape one
+    after another (GGUF's experts), and this is number `index` of them.
     """
 
     name: str
@@ -115,10 +158,22 @@ class TensorRule:
     role: Role
     optional: bool = False
     unpermute_heads: int = 0
+    stack: int = 0
+    index: int = 0
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """What the checkpoint must hold under `source`."""
+        return (self.stack, *self.shape) if self.stack else self.shape
+
+    @property
+    def first_row(self) -> int:
+        """Row of the source at which this tensor begins."""
+        return self.index * self.shape[0] if self.stack else 0
 
 
-def _written(item: ModelConfig | Rope) -> dict[str, Any]:
-    """The fields that a package's manifest names, by name."""
+def _written(item: Any) -> dict[str, Any]:
+    """The fields of a dataclass that a package's manifest names, by name."""
     written = {}
     for entry in fields(item):
         value = getattr(item, entry.name)

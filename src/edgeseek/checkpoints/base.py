@@ -41,7 +41,7 @@ class LazyTensor(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Stored type: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K."""
+        """Stored type: F32, F16, BF16, F8_E4M3, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K."""
         ...
 
     @property
@@ -50,7 +50,10 @@ class LazyTensor(Protocol):
         ...
 
     def read_rows(self, start: int, stop: int) -> npt.NDArray[np.uint8]:
-        """Stored bytes of rows [start, stop) as [rows, bytes per row]; a vector is one row."""
+        """Stored bytes of rows [start, stop) as [rows, bytes per row]; a vector is one row.
+
+        F8_E4M3 comes with its blocks' scales applied, as the bytes of float32.
+        """
         ...
 
 

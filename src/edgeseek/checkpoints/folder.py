@@ -12,8 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from edgeseek.checkpoints.base import CheckpointKind, TextAssets
+from edgeseek.checkpoints.base import CheckpointKind, LazyTensor, TextAssets
 from edgeseek.checkpoints.digest import checkpoint_digest
+from edgeseek.checkpoints.fp8 import with_scales
 from edgeseek.checkpoints.json_files import read_file, read_json_object
 from edgeseek.checkpoints.mapping import MappedTensor
 from edgeseek.checkpoints.safetensors import SafetensorsFile
@@ -58,8 +59,8 @@ class FolderCheckpoint:
         self.raw_config: Mapping[str, Any] = MappingProxyType(read_json_object(path / CONFIG))
         self._shards: list[SafetensorsFile] = []
         try:
-            self.tensors: Mapping[str, MappedTensor] = MappingProxyType(
-                self._open_weights() if weights else {}
+            self.tensors: Mapping[str, LazyTensor] = MappingProxyType(
+                with_scales(self._open_weights()) if weights else {}
             )
         except BaseException:
             self.close()

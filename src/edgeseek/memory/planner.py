@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from edgeseek.architectures.spec import ModelConfig
+from edgeseek.architectures.spec import ModelConfig, MoE
 from edgeseek.errors import ContextTooLongError, DoesNotFitError, UsageError
 from edgeseek.memory.limits import MemoryLimit, MemoryLimits
 
@@ -107,7 +107,21 @@ def work_bytes(config: ModelConfig, step_tokens: int = STEP_TOKENS) -> int:
     )
     fp32 = config.hidden_size + hidden + q_width + 2 * kv_width + attention + feed_forward + config.head_dim
     int8 = max(hidden, attention) + feed_forward
-    return step_tokens * (4 * fp32 + int8 + int8 // 32 * 6 * 4)
+    return step_tokens * (4 * fp32 + _quantized_bytes(int8) + _expert_work_bytes(config.moe))
+
+
+def _expert_work_bytes(moe: MoE | None) -> int:
+    """Bytes per token of `MoeBuffers` in native/src/moe_buffers.h: scores, choice, and the inner products."""
+    if moe is None:
+        return 0
+    inner = moe.experts_per_token * _padded(moe.intermediate_size) + _padded(moe.shared_size)
+    scores = -(-moe.num_experts // 16) * 16
+    return 4 * (scores + 2 * moe.experts_per_token + inner) + _quantized_bytes(inner)
+
+
+def _quantized_bytes(width: int) -> int:
+    """Bytes of `width` int8 values with 6 fp32 figures for each group of 32."""
+    return width + width // 32 * 6 * 4
 
 
 def _padded(width: int) -> int:

@@ -48,9 +48,12 @@ class Container:
         return len(self.header) + (self.extents[-1].end if self.extents else 0)
 
 
-def alignment_of(size: int) -> int:
-    """What the start of a tensor of `size` bytes is a multiple of."""
-    return LARGE_ALIGNMENT if size > LARGE_TENSOR else ALIGNMENT
+def alignment_of(name: str, size: int) -> int:
+    """What the start of the tensor `name` of `size` bytes is a multiple of.
+
+    An expert starts on a page of its own, since it may be read when its neighbours are not.
+    """
+    return LARGE_ALIGNMENT if size > LARGE_TENSOR or ".experts." in name else ALIGNMENT
 
 
 def lay_out(tensors: Sequence[tuple[str, str, int]]) -> Container:
@@ -58,11 +61,14 @@ def lay_out(tensors: Sequence[tuple[str, str, int]]) -> Container:
     extents = []
     begin = 0
     for index, (name, dtype, size) in enumerate(tensors):
-        following = alignment_of(tensors[index + 1][2]) if index + 1 < len(tensors) else ALIGNMENT
+        following = ALIGNMENT
+        if index + 1 < len(tensors):
+            after, _, its_size = tensors[index + 1]
+            following = alignment_of(after, its_size)
         end = _round_up(begin + size, following)
         extents.append(Extent(name, dtype, size, begin, end))
         begin = end
-    largest = max((alignment_of(extent.size) for extent in extents), default=ALIGNMENT)
+    largest = max((alignment_of(extent.name, extent.size) for extent in extents), default=ALIGNMENT)
     return Container(_header(extents, largest), tuple(extents))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from edgeseek.architectures import ModelConfig, expected_tensors
+from edgeseek.architectures.experts import check_moe
 from edgeseek.architectures.rope import problem as rope_problem
 from edgeseek.architectures.spec import RopeKind
 from edgeseek.errors import PackageFormatError, UnsupportedCheckpointError
@@ -160,7 +161,8 @@ def _check_tensors(manifest: Manifest, where: str) -> None:
                 f"{list(shape)}"
             )
         layout = layout_for(name, shape, config)
-        if record.layout != layout or (layout == "flat" and record.scheme != "f32"):
+        plain = layout == "flat" or name.endswith(".router.weight")
+        if record.layout != layout or (plain and record.scheme != "f32"):
             raise PackageFormatError(
                 f"{where}: tensor {name!r} is {record.scheme} in layout {record.layout!r}, not {layout!r}"
             )
@@ -204,11 +206,13 @@ def _config(document: Any) -> ModelConfig:
     config = ModelConfig.from_json(document)
     for item in fields(config):
         value = getattr(config, item.name)
-        if item.name in ("architecture", "rope", "tied_embeddings", "rms_eps", "bos_token_id"):
+        if item.name in ("architecture", "rope", "tied_embeddings", "rms_eps", "bos_token_id", "moe"):
             continue
         for number in value if isinstance(value, tuple) else (value,):
             _count(number, least=0 if isinstance(value, tuple) else 1)
     _text(config.architecture)
+    if config.moe is not None:
+        check_moe(config.moe)
     if config.bos_token_id is not None:
         _count(config.bos_token_id, least=0)
     tied: Any = config.tied_embeddings

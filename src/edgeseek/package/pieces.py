@@ -75,7 +75,7 @@ def row_ranges(plan: PlannedTensor, weights: int = PIECE_WEIGHTS) -> Iterator[tu
 def make_piece(plan: PlannedTensor, start: int, stop: int) -> Piece:
     """Read and pack rows [start, stop) of `plan`; for a vector, all of it."""
     rule = plan.rule
-    raw = plan.source.read_rows(start, stop)
+    raw = plan.source.read_rows(rule.first_row + start, rule.first_row + stop)
     try:
         if len(rule.shape) == 1:
             return _vector_piece(plan, raw)

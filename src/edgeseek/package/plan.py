@@ -23,7 +23,7 @@ Action = Literal["kept", "converted", "requantized"]
 
 #: What weights without a quantization of their own become.
 DEFAULT_SCHEME: Scheme = "q8"
-_EXACT_FLOAT: dict[str, Scheme] = {"F16": "f16", "F32": "f32", "BF16": "f32"}
+_EXACT_FLOAT: dict[str, Scheme] = {"F16": "f16", "F32": "f32", "BF16": "f32", "F8_E4M3": "f32"}
 #: The tables of token vectors, whose rounding shows most in the output: never below 8 bits.
 _TABLES = ("embed.weight", "head.weight")
 
@@ -55,8 +55,8 @@ def plan_tensors(
 
     Without a `scheme`, quantized tensors are kept; so are the float matrices beside them, and where no
     matrix is quantized all become `DEFAULT_SCHEME`. With a `scheme` every matrix becomes that, except
-    that for q4 the embedding and the head keep a quantization they have, or else become q8. Vectors are
-    f32. Raises UnsupportedCheckpointError for a stored type that cannot be converted.
+    that for q4 the embedding and the head keep a quantization they have, or else become q8. Vectors and
+    routers are f32. Raises UnsupportedCheckpointError for a stored type that cannot be converted.
     """
     sources = {rule.name: checkpoint.tensors[rule.source] for rule in rules}
     for rule in rules:
@@ -85,7 +85,7 @@ def container_for(plans: Sequence[PlannedTensor]) -> Container:
 
 
 def _choose(rule: TensorRule, dtype: str, scheme: Scheme | None, quantized: bool) -> Scheme:
-    if rule.role == "vector":
+    if rule.role in ("vector", "router"):
         return "f32"
     block = GGUF_BLOCKS.get(dtype)
     spared = scheme == "q4" and rule.name in _TABLES

@@ -202,10 +202,10 @@ def _place(name: str, record: TensorRecord, found: Mapping[str, tuple[str, int, 
             f"{where}: tensor {name!r} has {end - begin} bytes, and {record.scheme} {list(record.shape)} "
             f"takes {record.size}"
         )
-    if begin % alignment_of(record.size):
+    if begin % alignment_of(name, record.size):
         raise PackageFormatError(
             f"{where}: tensor {name!r} starts at byte {begin}, which is no multiple of "
-            f"{alignment_of(record.size)}"
+            f"{alignment_of(name, record.size)}"
         )
     return begin
 

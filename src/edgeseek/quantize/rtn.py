@@ -13,8 +13,8 @@ import numpy as np
 from edgeseek.quantize.packing import Blocks, Bytes, Floats, Plane, Words, chunk_words
 from edgeseek.quantize.schemes import GROUP, SCHEMES, Scheme
 
-#: Bytes per value of the float types that checkpoints store.
-FLOAT_BYTES: Mapping[str, int] = MappingProxyType({"F32": 4, "F16": 2, "BF16": 2})
+#: Bytes per value of the float types, as checkpoints deliver them: F8_E4M3 with its scales applied, as float32.
+FLOAT_BYTES: Mapping[str, int] = MappingProxyType({"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 4})
 
 _HALF_MAX = np.float32(65504.0)
 _NO_CODES: Words = np.empty((0, 0, 0), np.uint32)
@@ -25,9 +25,9 @@ class RoundingError(ValueError):
 
 
 def floats(dtype: str, raw: Bytes) -> Floats:
-    """Rows of stored F32, F16 or BF16 bytes as float32, exactly."""
+    """Rows of F32, F16, BF16 or F8_E4M3 (see `FLOAT_BYTES`) as float32, exactly."""
     raw = np.ascontiguousarray(raw)
-    if dtype == "F32":
+    if dtype in ("F32", "F8_E4M3"):
         return raw.view("<f4")
     if dtype == "F16":
         return raw.view("<f2").astype(np.float32)

@@ -6,6 +6,7 @@ Owns the mapping of package tensors to the core and the KV pool. Knows nothing o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from threading import Thread
 
 import numpy as np
@@ -195,6 +196,7 @@ def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor], contex
         rotary_scale=config.rope.attention_factor,
         windows=[config.window(i) for i in range(config.num_layers)],
         tensors=tensors,
+        moe=None if config.moe is None else asdict(config.moe),
     )
 
 
