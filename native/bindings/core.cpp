@@ -51,8 +51,10 @@ struct TensorArgument {
     Bytes data;
 };
 
+using Fields = nb::typed<nb::dict, nb::str, nb::object>;
+
 /// Experts from the fields of architectures.spec.MoE. Throws nb::cast_error or std::invalid_argument.
-MoeShape moe_shape(const nb::dict& fields) {
+MoeShape moe_shape(const Fields& fields) {
     const auto number = [&](const char* name) { return nb::cast<int>(fields[name]); };
     const auto choice = [&](const char* name, const char* first, const char* second) {
         const auto text = nb::cast<std::string>(fields[name]);
@@ -244,7 +246,7 @@ NB_MODULE(_core, m) {
                const std::vector<float>& inverse_frequencies, const std::vector<int>& windows,
                const std::vector<std::tuple<std::string, std::string, std::string, size_t, size_t, Bytes>>&
                    tensors,
-               float rotary_scale, const std::optional<nb::dict>& moe) {
+               float rotary_scale, const std::optional<Fields>& moe) {
                 ModelShape shape;
                 shape.layers = layers;
                 shape.hidden = hidden;

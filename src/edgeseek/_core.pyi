@@ -46,9 +46,9 @@ class Model:
     A decoder-only transformer over mapped, packed tensors, which it keeps alive.
     """
 
-    def __init__(self, *, layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int, rms_eps: float, tied_embeddings: bool, inverse_frequencies: Sequence[float], windows: Sequence[int], tensors: Sequence[tuple[str, str, str, int, int, Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]], moe: dict | None = None) -> None:
+    def __init__(self, *, layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int, rms_eps: float, tied_embeddings: bool, inverse_frequencies: Sequence[float], windows: Sequence[int], tensors: Sequence[tuple[str, str, str, int, int, Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]], rotary_scale: float = 1.0, moe: dict[str, object] | None = None) -> None:
         """
-        Tensors are (name, scheme, layout, rows, columns, bytes); `moe` holds the fields of architectures.spec.MoE. Raises ValueError naming what does not fit.
+        Tensors are (name, scheme, layout, rows, columns, bytes). `rotary_scale` multiplies cosines and sines; `moe` holds the fields of architectures.spec.MoE. Raises ValueError naming what does not fit.
         """
 
     def populate(self) -> None:

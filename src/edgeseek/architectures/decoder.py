@@ -150,8 +150,8 @@ def _check_quantization(fields: Fields) -> None:
     kind = quantization.text("fmt", "e4m3")
     if kind != "e4m3" or list(block or ()) != [FP8_BLOCK, FP8_BLOCK]:
         raise UnsupportedCheckpointError(
-            f"{quantization.origin}: fp8 weights of format {kind!r} in blocks of {block!r}; known are e4m3 in "
-            f"blocks of {[FP8_BLOCK, FP8_BLOCK]}"
+            f"{quantization.origin}: fp8 weights of format {kind!r} in blocks of {block!r}; known are e4m3 "
+            f"in blocks of {[FP8_BLOCK, FP8_BLOCK]}"
         )
 
 

@@ -1,7 +1,7 @@
 """DeepSeek-MoE (DeepseekForCausalLM): Llama's attention, and experts from the second layer on.
 
-DeepSeek-MoE-16B is of this family (arXiv 2401.06066). GGUF calls it "deepseek" and, as for Llama, stores the two
-halves of each Q and K head interleaved.
+DeepSeek-MoE-16B is of this family (arXiv 2401.06066). GGUF calls it "deepseek" and, as for Llama, stores
+the two halves of each Q and K head interleaved.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from edgeseek.errors import CheckpointFormatError, UnsupportedCheckpointError
 #: Most experts of a layer: DeepSeek-V3 has 256. Bounds the number of tensors a damaged config asks for.
 MAX_EXPERTS = 4096
 
-#: GGUF's numbers for what turns the router's outputs into scores (llama.cpp's `llama_expert_gating_func_type`).
+#: GGUF's numbers for what turns the router's outputs into scores (the `gguf` package's ExpertGatingFuncType).
 _GGUF_SCORINGS: Mapping[int, Scoring] = MappingProxyType({1: "softmax", 2: "sigmoid"})
 #: Metadata that `gguf_moe` reads, without the architecture's prefix.
 GGUF_KEYS = frozenset(
@@ -171,7 +171,8 @@ def check_moe(moe: MoE) -> None:
         raise ValueError(f"moe.scale is {scale!r}")
     if moe.scoring not in get_args(Scoring) or moe.group_score not in get_args(GroupScore):
         raise ValueError(f"moe scores by {moe.scoring!r} and groups by {moe.group_score!r}")
-    if not isinstance(moe.corrected, bool) or not isinstance(moe.normalized, bool):
+    flags: tuple[Any, ...] = (moe.corrected, moe.normalized)
+    if not all(isinstance(flag, bool) for flag in flags):
         raise ValueError("moe.corrected and moe.normalized are true or false")
     if moe.num_experts > MAX_EXPERTS or (found := problem(moe)):
         raise ValueError(found if moe.num_experts <= MAX_EXPERTS else f"{moe.num_experts} experts")

@@ -56,9 +56,9 @@ class MoE:
     """Experts in place of the feed-forward of some layers (DeepSeekMoE, arXiv 2401.06066).
 
     A token's score for each of `num_experts` experts is the softmax or sigmoid of the router's output. By
-    these scores, with a learnt bias added where `corrected` (arXiv 2408.15664), `experts_per_token` are chosen
-    out of the `groups_per_token` best of `groups` groups of consecutive experts; a group's own score is its
-    best or the sum of its two best. The chosen experts' outputs are summed, weighted by their scores
+    these scores, with a learnt bias added where `corrected` (arXiv 2408.15664), `experts_per_token` are
+    chosen out of the `groups_per_token` best of `groups` groups of consecutive experts; a group's own score
+    is its best or the sum of its two best. The chosen experts' outputs are summed, weighted by their scores
     without the bias, which where `normalized` are divided by their sum, times `scale`. Shared experts, as
     one feed-forward of `shared_size`, serve every token; 0 for none.
     """

@@ -1,9 +1,10 @@
 """Weights of 8-bit floats with a scale for each block of 128 × 128, as DeepSeek-V3 publishes its own.
 
-A tensor `NAME.weight` of type F8_E4M3 goes with `NAME.weight_scale_inv`, fp32, one number for each block begun; a
-weight is its float times its block's number (`weight_dequant` in DeepSeek-V3's inference/kernel.py). The 8-bit
-floats are those of "FP8 Formats for Deep Learning", arXiv 2209.05433: 1 sign, 4 exponent (bias 7) and 3
-mantissa bits, no infinities. Owns that pairing and the numbers; knows nothing of folders.
+A tensor `NAME.weight` of type F8_E4M3 goes with `NAME.weight_scale_inv`, fp32, one number for each block
+begun; a weight is its float times its block's number (`weight_dequant` in DeepSeek-V3's
+inference/kernel.py). The 8-bit floats are those of "FP8 Formats for Deep Learning", arXiv 2209.05433: 1 sign,
+4 exponent (bias 7) and 3 mantissa bits, no infinities. Owns that pairing and the numbers; knows nothing of
+folders.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class BlockScaledTensor:
-    """A `LazyTensor` whose rows come with the scales applied: fp32 values, though `dtype` is the stored type."""
+    """A `LazyTensor` whose rows come with the scales applied, as fp32; `dtype` is the stored type."""
 
     weight: MappedTensor
     scale: MappedTensor

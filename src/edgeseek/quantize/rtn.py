@@ -13,7 +13,7 @@ import numpy as np
 from edgeseek.quantize.packing import Blocks, Bytes, Floats, Plane, Words, chunk_words
 from edgeseek.quantize.schemes import GROUP, SCHEMES, Scheme
 
-#: Bytes per value of the float types, as checkpoints deliver them: F8_E4M3 with its scales applied, as float32.
+#: Bytes per value of the float types as checkpoints deliver them: F8_E4M3 scaled, as float32.
 FLOAT_BYTES: Mapping[str, int] = MappingProxyType({"F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 4})
 
 _HALF_MAX = np.float32(65504.0)
