@@ -40,7 +40,7 @@ _KNOWN_KEYS = frozenset(
 
 
 def huggingface_rope(fields: Fields, dims: int) -> Rope:
-    """`rope_parameters` (transformers 5), else `rope_theta` with `rope_scaling`.
+    """`rope_scaling` with `rope_theta`, or `rope_parameters` (transformers 5), which holds both.
 
     `dims` of a query's or key's dimensions are rotated. Defaults and precedence are those of
     transformers' modeling_rope_utils.py.
@@ -48,16 +48,18 @@ def huggingface_rope(fields: Fields, dims: int) -> Rope:
     Raises UnsupportedCheckpointError for an unknown scaling or key, for parameters per layer type, and for
     rotation of a part of each head; CheckpointFormatError for absent or impossible values.
     """
-    for place in (fields, fields.section("rope_parameters"), fields.section("rope_scaling")):
-        if place is not None and place.number("partial_rotary_factor", 1.0) != 1.0:
+    sections = [fields.section(key) for key in ("rope_scaling", "rope_parameters")]
+    given = [section for section in sections if section is not None and section.values]
+    for place in (fields, *given):
+        if place.number("partial_rotary_factor", 1.0) != 1.0:
             raise UnsupportedCheckpointError(
                 f"{place.origin}: partial_rotary_factor is {place.get('partial_rotary_factor')}, "
                 f"and only whole heads can be rotated"
             )
-    parameters = fields.section("rope_parameters") or fields.section("rope_scaling")
     theta = fields.number("rope_theta", 10000.0)
-    if parameters is None or not parameters.values:
+    if not given:
         return Rope(theta=theta)
+    parameters = given[0]
     _refuse_unknown(parameters)
     rope = Rope(theta=parameters.number("rope_theta", theta))
     rope = _SCALINGS[_kind(parameters)](rope, fields, parameters)

@@ -175,4 +175,9 @@ _ENTRIES = (
         HubSource("deepseek-ai/DeepSeek-R1-0528-Qwen3-8B"),
         "DeepSeek-R1-0528 distilled into Qwen3 8B",
     ),
+    CatalogueEntry(
+        "deepseek-moe-16b-chat",
+        HubSource("deepseek-ai/deepseek-moe-16b-chat"),
+        "DeepSeek-MoE 16B, of which 2.8B work on a token, chat",
+    ),
 )

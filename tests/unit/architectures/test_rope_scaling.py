@@ -75,6 +75,19 @@ def factors(name: str, values: list[float]) -> dict[str, FakeTensor]:
             Rope(1e6, "linear", 8.0),
         ),
         ({"rope_theta": 1e4, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}, Rope(1e6)),
+        (
+            {"rope_scaling": {}, "rope_parameters": {"rope_type": "linear", "factor": 2}},
+            Rope(1e4, "linear", 2),
+        ),
+        # As in transformers, the older key goes first.
+        (
+            {
+                "rope_theta": 5e5,
+                "rope_scaling": {"type": "linear", "factor": 4},
+                "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"},
+            },
+            Rope(5e5, "linear", 4),
+        ),
     ],
 )
 def test_both_generations_of_keys_are_read(changes, rope):
@@ -97,6 +110,21 @@ def test_yarn_of_deepseek_v2_leaves_cosines_alone():
     rope = folder_rope(rope_scaling=V2)
     assert rope == Rope(1e4, "yarn", 40.0, original_context=4096, mscale_all_dim=0.707, attention_factor=1.0)
     assert softmax_scale(rope, 192) == pytest.approx(0.1147214, abs=5e-8)
+
+
+def test_two_mscales_that_differ_enlarge_cosines_by_their_quotient():
+    rope = folder_rope(rope_scaling={**V2, "mscale": 1.0})
+    assert rope.attention_factor == pytest.approx(1.3688879454 / 1.2608037774, rel=1e-9)
+    # One of them alone counts for the softmax only.
+    alone = folder_rope(rope_scaling={**V2, "mscale": 0})
+    assert alone.attention_factor == pytest.approx(1.3688879454, rel=1e-10)
+    assert softmax_scale(alone, 192) == softmax_scale(rope, 192)
+
+
+def test_yarn_of_deepseek_v3_scales_the_softmax_more():
+    rope = folder_rope(rope_scaling={**V2, "mscale": 1.0, "mscale_all_dim": 1.0})
+    assert rope.attention_factor == 1.0
+    assert softmax_scale(rope, 192) == pytest.approx(1.3688879454**2 / 192**0.5, rel=1e-9)
 
 
 def test_yarn_without_mscale_enlarges_cosines():

@@ -23,6 +23,7 @@ HUB_NAMES = {
     "deepseek-r1-distill-qwen-7b": "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B",
     "deepseek-r1-distill-llama-8b": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
     "deepseek-r1-0528-qwen3-8b": "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
+    "deepseek-moe-16b-chat": "deepseek-ai/deepseek-moe-16b-chat",
     "deepseek-coder-1.3b-base": "deepseek-ai/deepseek-coder-1.3b-base",
     "deepseek-coder-1.3b-instruct": "deepseek-ai/deepseek-coder-1.3b-instruct",
     "deepseek-llm-7b-chat": "deepseek-ai/deepseek-llm-7b-chat",

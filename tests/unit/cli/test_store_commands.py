@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.make_models.tiny import CASES, write
@@ -38,6 +39,13 @@ def test_pull_converts_a_path_and_says_what_it_did_in_one_line(console: Console,
     assert found.out.count("\n") == 1
     assert checkpoint.is_dir()
     assert len(packages(console)) == 1
+
+
+def test_pull_names_tensors_that_it_leaves_out(console: Console, tmp_path: Path) -> None:
+    names = [f"model.layers.{layer}.self_attn.rotary_emb.inv_freq" for layer in (0, 1)]
+    folder = write(CASE, tmp_path / "checkpoint", {name: np.ones(8, np.float32) for name in names})
+    found = console.run("pull", str(folder))
+    assert found.out.endswith(f"; left out {names[0]} and 1 more, derived or repeated\n")
 
 
 def test_pull_again_does_nothing_unless_forced(console: Console, checkpoint: Path, name: str) -> None:
