@@ -81,6 +81,20 @@ MoeShape moe_shape(const Fields& fields) {
     return m;
 }
 
+/// Latent attention from the fields of architectures.spec.LatentAttention and its softmax scale.
+LatentShape latent_shape(const Fields& fields) {
+    const auto number = [&](const char* name) { return nb::cast<int>(fields[name]); };
+    LatentShape l;
+    l.rank = number("rank");
+    l.query_rank = number("query_rank");
+    l.plain = number("plain_dim");
+    l.rotated = number("rotated_dim");
+    l.value = number("value_dim");
+    l.rms_eps = nb::cast<float>(fields["rms_eps"]);
+    l.scale = nb::cast<float>(fields["softmax_scale"]);
+    return l;
+}
+
 struct BoundRunner {
     BoundRunner(BoundModel& model, KvPool& pool, ThreadPool& threads, const std::optional<std::string>& isa,
                 int max_tokens)
@@ -225,14 +239,16 @@ NB_MODULE(_core, m) {
         "KV cache of `blocks` blocks of 32 positions, allocated once; `type` is 'f16' or 'int8'.")
         .def(
             "__init__",
-            [](KvPool* self, int layers, int kv_heads, int head_dim, int blocks, const std::string& type) {
+            [](KvPool* self, int layers, int kv_heads, int head_dim, int blocks, const std::string& type,
+               bool latent) {
                 if (type != "f16" && type != "int8") {
                     throw std::invalid_argument("a KV cache is f16 or int8, not '" + type + "'");
                 }
                 const KvType kind = type == "f16" ? KvType::f16 : KvType::int8;
-                new (self) KvPool(KvShape{layers, kv_heads, head_dim, kind}, blocks);
+                new (self) KvPool(KvShape{layers, kv_heads, head_dim, kind, latent}, blocks);
             },
-            "layers"_a, "kv_heads"_a, "head_dim"_a, "blocks"_a, "type"_a = "f16")
+            "layers"_a, "kv_heads"_a, "head_dim"_a, "blocks"_a, "type"_a = "f16", "latent"_a = false,
+            "`latent`: one plane of `head_dim` values a token, which all heads read; kv_heads is 1 then.")
         .def_prop_ro("blocks", &KvPool::blocks)
         .def_prop_ro("block_bytes", [](const KvPool& p) { return p.shape().block_bytes(); })
         .def_prop_ro("bytes", &KvPool::bytes);
@@ -246,7 +262,7 @@ NB_MODULE(_core, m) {
                const std::vector<float>& inverse_frequencies, const std::vector<int>& windows,
                const std::vector<std::tuple<std::string, std::string, std::string, size_t, size_t, Bytes>>&
                    tensors,
-               float rotary_scale, const std::optional<Fields>& moe) {
+               float rotary_scale, const std::optional<Fields>& moe, const std::optional<Fields>& latent) {
                 ModelShape shape;
                 shape.layers = layers;
                 shape.hidden = hidden;
@@ -261,6 +277,7 @@ NB_MODULE(_core, m) {
                 shape.windows = windows;
                 shape.rotary_scale = rotary_scale;
                 if (moe) shape.moe = moe_shape(*moe);
+                if (latent) shape.latent = latent_shape(*latent);
                 std::vector<NamedTensor> named;
                 std::vector<Bytes> keep;
                 for (const auto& [name, scheme, layout, rows, columns, data] : tensors) {
@@ -272,10 +289,10 @@ NB_MODULE(_core, m) {
             },
             nb::kw_only(), "layers"_a, "hidden"_a, "intermediate"_a, "heads"_a, "kv_heads"_a, "head_dim"_a,
             "vocab"_a, "rms_eps"_a, "tied_embeddings"_a, "inverse_frequencies"_a, "windows"_a, "tensors"_a,
-            "rotary_scale"_a = 1.0f, "moe"_a.none() = nb::none(),
+            "rotary_scale"_a = 1.0f, "moe"_a.none() = nb::none(), "latent"_a.none() = nb::none(),
             "Tensors are (name, scheme, layout, rows, columns, bytes). `rotary_scale` multiplies cosines and "
-            "sines; `moe` holds the fields of architectures.spec.MoE. Raises ValueError naming what does not "
-            "fit.")
+            "sines; `moe` holds the fields of architectures.spec.MoE, `latent` those of LatentAttention and "
+            "softmax_scale. Raises ValueError naming what does not fit.")
         .def(
             "populate", [](const BoundModel& b) { b.model->populate(); },
             nb::call_guard<nb::gil_scoped_release>(),

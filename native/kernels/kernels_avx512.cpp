@@ -22,6 +22,7 @@ ES_INLINE void prefetch(const uint8_t* p) {
 #include "gemm.h"
 #include "attention_block.h"
 #include "attention.h"
+#include "attention_mla.h"
 #include "peak.h"
 #include "table_entries.h"
 // clang-format on

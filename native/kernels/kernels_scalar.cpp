@@ -18,6 +18,7 @@ inline void prefetch(const uint8_t*) {}
 #include "gemm.h"
 #include "attention_block.h"
 #include "attention.h"
+#include "attention_mla.h"
 #include "peak.h"
 #include "table_entries.h"
 // clang-format on

@@ -88,6 +88,28 @@ inline size_t attention_scratch_floats(int tokens, int heads, int head_dim) {
            32 * static_cast<size_t>(kv_groups(head_dim));
 }
 
+/// One unit of latent attention: query heads of consecutive tokens of one sequence over the plane that all
+/// heads read. `width` and `latent` are multiples of 16.
+struct LatentUnit {
+    const float* q;  // [tokens][heads][width] absorbed queries: latent part, then the rotated one
+    float* out;      // [tokens][heads][latent] sums of latents; may be q
+    size_t token_stride, head_stride;  // floats, of both
+    int tokens;                        // query tokens at positions first_position, ...
+    int first_position;
+    int heads;
+    int width;   // latent + rotated dimensions
+    int latent;  // values are the first `latent` of a row
+    float scale;
+    const uint16_t* const* blocks;  // per KV block: [32 tokens][width] halves
+    float* scratch;                 // latent_scratch_floats(...)
+};
+
+/// Floats of scratch that `attention_mla` needs.
+inline size_t latent_scratch_floats(int rows, int width, int latent) {
+    const auto wide = static_cast<size_t>(width);
+    return 64 + static_cast<size_t>(rows) * (256 + wide + 2 * static_cast<size_t>(latent) + 4) + 32 * wide;
+}
+
 struct Kernels {
     const char* name;
     GemmTile gemm[kSchemeCount];  // indexed by Scheme
@@ -113,6 +135,9 @@ struct Kernels {
     /// Merges what attention_range wrote for first_range(unit) to last_range(unit), in this order, into out:
     /// the bits that `attention` computes.
     void (*attention_join)(const AttentionUnit& unit, float* const* parts);
+    void (*attention_mla)(const LatentUnit& unit);
+    /// Writes n floats as halves; n a multiple of 16.
+    void (*to_halves)(const float* x, size_t n, uint16_t* out);
     /// Arithmetic alone, see peak.h; `sink` takes 16 floats.
     uint64_t (*int8_chain)(size_t groups, float* sink);
 };

@@ -25,6 +25,8 @@ inline Kernels make_table(const char* name) {
     t.attention_range[static_cast<int>(KvType::f16)] = attention_range<KvType::f16>;
     t.attention_range[static_cast<int>(KvType::int8)] = attention_range<KvType::int8>;
     t.attention_join = attention_join;
+    t.attention_mla = attention_mla;
+    t.to_halves = to_halves;
     t.int8_chain = int8_chain;
     return t;
 }

@@ -40,7 +40,7 @@ Runner::Pass::Pass(Runner& runner, const Batch& batch, float* logits, std::vecto
         return static_cast<int64_t>(a.tokens) * (a.position + a.tokens) >
                static_cast<int64_t>(c.tokens) * (c.position + c.tokens);
     });
-    plan_attention();
+    if (!shape_.latent.exists()) plan_attention();
     for (TaskCounter& c : b_.counters) c.next.store(0, std::memory_order_relaxed);
 }
 
@@ -64,7 +64,8 @@ void Runner::Pass::run(Worker& worker) {
 
 void Runner::Pass::embed(Worker& worker) {
     TaskCounter& counter = next_counter(worker);
-    const auto hidden = static_cast<size_t>(shape_.hidden), half = static_cast<size_t>(shape_.head_dim / 2);
+    const auto hidden = static_cast<size_t>(shape_.hidden),
+               half = static_cast<size_t>(shape_.rotary_dim() / 2);
     for (int64_t i; (i = counter.claim(1)) < total_;) {
         const auto row = static_cast<size_t>(i);
         dequantize_row(model_.embedding(), static_cast<size_t>(batch_.tokens[i]), b_.x.row(row, hidden));
@@ -83,11 +84,12 @@ void Runner::Pass::embed(Worker& worker) {
 }
 
 Activations Runner::Pass::prepare(Worker& worker, const float* x, size_t width, size_t ldx,
-                                  const float* weight, QuantizedRows& shared, int rows, const int32_t* pick) {
+                                  const float* weight, QuantizedRows& shared, int rows, const int32_t* pick,
+                                  float eps) {
     const size_t padded = round_up(width, 32);
     const auto one = [&](const float* source, float* normed, const QuantizedRow& quantized) {
         if (weight != nullptr) {
-            kernels_.rms_norm(source, weight, width, shape_.rms_eps, normed);
+            kernels_.rms_norm(source, weight, width, eps < 0 ? shape_.rms_eps : eps, normed);
             source = normed;
         }
         kernels_.quantize(source, padded, quantized);
@@ -103,7 +105,9 @@ Activations Runner::Pass::prepare(Worker& worker, const float* x, size_t width, 
     for (int64_t i; (i = counter.claim(1)) < rows;) {
         const auto row = static_cast<size_t>(i);
         const size_t source = pick != nullptr ? static_cast<size_t>(pick[row]) : row;
-        one(x + source * ldx, b_.normed.row(row, b_.hidden_pad), shared.row(row));
+        float* normed = b_.normed.row(row, b_.hidden_pad);
+        if (weight != nullptr) std::fill(normed + width, normed + padded, 0.0f);
+        one(x + source * ldx, normed, shared.row(row));
     }
     worker.barrier();
     return weight != nullptr ? shared.view(b_.normed.get(), b_.hidden_pad) : shared.view(x, ldx);
@@ -127,16 +131,22 @@ void Runner::Pass::attention_layer(Worker& worker, int index) {
     const auto hidden = static_cast<size_t>(shape_.hidden);
     Activations a = prepare(worker, b_.x.get(), hidden, hidden, layer.attn_norm, b_.hidden_q, total_);
     tap(worker, index, "attn_norm", total_, b_.normed.get(), hidden, b_.hidden_pad);
-    const Product qkv{{&layer.q, &layer.k, &layer.v}, nullptr, &layer.o};
-    const size_t offsets[] = {0, shape_.q_width(), shape_.q_width() + shape_.kv_width()};
-    product(worker, qkv, a, total_, [&](size_t which, size_t tile, size_t first, size_t rows, float* out) {
-        const Linear& linear = *qkv.linears[which];
-        add_bias(linear, tile, rows, out);
-        copy_tile(linear, tile, rows, out, b_.qkv.row(first, b_.qkv_width) + offsets[which], b_.qkv_width);
-    });
-    attend(worker, index);
-    tap(worker, index, "attn", total_, b_.attn.get(), shape_.q_width(), b_.attn_pad);
-    a = prepare(worker, b_.attn.get(), shape_.q_width(), b_.attn_pad, nullptr, b_.hidden_q, total_);
+    if (shape_.latent.exists()) {
+        latent_attention(worker, index, a);
+    } else {
+        const Product qkv{{&layer.q, &layer.k, &layer.v}, nullptr, &layer.o};
+        const size_t offsets[] = {0, shape_.q_width(), shape_.q_width() + shape_.kv_width()};
+        product(worker, qkv, a, total_,
+                [&](size_t which, size_t tile, size_t first, size_t rows, float* out) {
+                    const Linear& linear = *qkv.linears[which];
+                    add_bias(linear, tile, rows, out);
+                    copy_tile(linear, tile, rows, out, b_.qkv.row(first, b_.qkv_width) + offsets[which],
+                              b_.qkv_width);
+                });
+        attend(worker, index);
+    }
+    tap(worker, index, "attn", total_, b_.attn.get(), shape_.attn_width(), b_.attn_pad);
+    a = prepare(worker, b_.attn.get(), shape_.attn_width(), b_.attn_pad, nullptr, b_.hidden_q, total_);
     const Product o{{&layer.o}, nullptr, layer.router.weight.exists() ? &layer.router : &layer.up};
     product(worker, o, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.o, tile, rows, out);
@@ -161,8 +171,9 @@ void Runner::Pass::mlp_layer(Worker& worker, int index) {
     a = prepare(worker, b_.mlp.get(), static_cast<size_t>(shape_.intermediate), b_.mlp_pad, nullptr, b_.mlp_q,
                 total_);
     const bool last = index + 1 == shape_.layers;
-    const Product down{
-        {&layer.down}, nullptr, last ? &model_.head() : &model_.layers()[static_cast<size_t>(index) + 1].q};
+    const Product down{{&layer.down},
+                       nullptr,
+                       last ? &model_.head() : &model_.layers()[static_cast<size_t>(index) + 1].first()};
     product(worker, down, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         add_bias(layer.down, tile, rows, out);
         add_tile(layer.down, tile, rows, out, b_.x.row(first, hidden), hidden);

@@ -54,10 +54,11 @@ struct Runner::Pass {
     void tap_experts(Worker& worker, int index);
     void head(Worker& worker);
 
-    /// Norms (if `weight`) and quantizes rows 0..rows-1 of `x`, or rows pick[0..rows-1]. A single row is done
+    /// Norms (if `weight`) and quantizes rows 0..rows-1 of `x`, or rows pick[0..rows-1]; `eps` is the model's
+    /// unless given. A single row is done
     /// by each worker for itself, which is cheaper than a barrier.
     Activations prepare(Worker& worker, const float* x, size_t width, size_t ldx, const float* weight,
-                        QuantizedRows& shared, int rows, const int32_t* pick = nullptr);
+                        QuantizedRows& shared, int rows, const int32_t* pick = nullptr, float eps = -1.0f);
     /// One pass over all tiles of up to three matrices that read the same activations.
     struct Product {
         std::array<const Linear*, 3> linears{};
@@ -85,6 +86,25 @@ struct Runner::Pass {
     /// Points the unit at this worker's scratch and at the planes that hold positions [first, last].
     void find_planes(Worker& worker, int layer, const AttentionTask& task, int kv_head, int first, int last,
                      AttentionUnit* unit);
+    /// Attention over the latent cache; `a` is the normed hidden state.
+    void latent_attention(Worker& worker, int index, const Activations& a);
+    /// Queries and latent vectors of all rows, before any rotation.
+    void latent_projections(Worker& worker, const Layer& layer, const Activations& a);
+    /// Stores a row's latent vector and rotated key; rotates its queries and quantizes their other part.
+    void store_latent(Worker& worker, int layer, int row);
+    void attend_latent(Worker& worker, int layer);
+    void run_latent_unit(Worker& worker, int layer, const AttentionTask& task, int first_head, int heads);
+    /// A matrix whose rows are those of all heads in turn, each times its own head's part of an activation.
+    struct HeadProduct {
+        const Matrix& matrix;
+        const float* x;  // [rows][heads] what heads_q holds, unquantized
+        size_t row_stride, head_stride;
+        float* out;
+        size_t out_row_stride, out_head_stride;
+    };
+    void multiply_heads(Worker& worker, const HeadProduct& work);
+    /// Quantizes one head's n values of a row; what pads them is zero.
+    void quantize_head(Worker& worker, const float* x, size_t n, int row, int head);
     TaskCounter& next_counter(Worker& worker);
     /// Copies rows out if a tap of that name is asked for; `layer` is -1 outside the layers.
     void tap(Worker& worker, int layer, const char* point, int rows, const float* values, size_t width,

@@ -15,6 +15,9 @@ KvPool::KvPool(const KvShape& shape, int blocks) : shape_(shape), blocks_(blocks
             std::to_string(shape.layers) + ", " + std::to_string(shape.kv_heads) + ", " +
             std::to_string(shape.head_dim) + ", " + std::to_string(blocks));
     }
+    if (shape.latent && (shape.kv_heads != 1 || shape.type != KvType::f16)) {
+        throw std::invalid_argument("a latent KV pool is f16 and has one plane for all heads");
+    }
     // Untouched pages cost nothing until a sequence reaches them.
     void* memory =
         mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -114,15 +114,39 @@ void check(const MoeShape& m) {
     if (!(m.scale > 0.0f) || !std::isfinite(m.scale)) fail("expert scale must be finite and positive");
 }
 
+void check(const LatentShape& l, int head_dim) {
+    within(l.rank, "rank of the latent vector", 0, 1 << 14);
+    if (!l.exists()) return;
+    within(l.query_rank, "rank of the queries' latent vector", 0, 1 << 20);
+    within(l.plain, "dimensions that are not rotated", 1, 1 << 10);
+    within(l.rotated, "rotated dimensions", 1, 1 << 10);
+    within(l.value, "dimensions of a value", 1, 1 << 10);
+    for (const int size : {l.rank, l.plain, l.rotated, l.value}) {
+        if (size % 16 != 0) {
+            fail("latent attention with " + std::to_string(size) +
+                 " dimensions is not supported; its sizes must be multiples of 16");
+        }
+    }
+    if (l.plain + l.rotated != head_dim) {
+        fail("head_dim " + std::to_string(head_dim) + " is not the sum of " + std::to_string(l.plain) +
+             " dimensions and " + std::to_string(l.rotated) + " rotated ones");
+    }
+    if (!(l.scale > 0.0f) || !std::isfinite(l.scale)) fail("the scale of scores must be finite and positive");
+    if (!(l.rms_eps >= 0.0f) || !std::isfinite(l.rms_eps)) {
+        fail("rms_eps of the latent vectors must be finite and not negative");
+    }
+}
+
 void check(const ModelShape& s) {
     const auto positive = [](int value, const char* name, int most) { within(value, name, 1, most); };
     check(s.moe);
+    check(s.latent, s.head_dim);
     positive(s.layers, "layers", 1 << 12);
     positive(s.hidden, "hidden", 1 << 20);
     positive(s.intermediate, "intermediate", 1 << 20);
     positive(s.heads, "heads", 1 << 12);
     positive(s.kv_heads, "kv_heads", 1 << 12);
-    positive(s.head_dim, "head_dim", 256);
+    positive(s.head_dim, "head_dim", s.latent.exists() ? 1 << 11 : 256);
     positive(s.vocab, "vocab", 1 << 24);
     if (s.heads % s.kv_heads != 0) {
         fail("heads (" + std::to_string(s.heads) + ") must be a multiple of kv_heads (" +
@@ -133,9 +157,9 @@ void check(const ModelShape& s) {
              " is not supported; it must be a multiple of 16 up to 256");
     }
     if (!(s.rms_eps >= 0.0f) || !std::isfinite(s.rms_eps)) fail("rms_eps must be finite and not negative");
-    if (s.inverse_frequencies.size() != static_cast<size_t>(s.head_dim / 2)) {
+    if (s.inverse_frequencies.size() != static_cast<size_t>(s.rotary_dim() / 2)) {
         fail("inverse_frequencies has " + std::to_string(s.inverse_frequencies.size()) +
-             " entries, expected " + std::to_string(s.head_dim / 2));
+             " entries, expected " + std::to_string(s.rotary_dim() / 2));
     }
     for (float f : s.inverse_frequencies) {
         if (!(f >= 0.0f) || !std::isfinite(f)) fail("inverse_frequencies must be finite and not negative");
@@ -174,14 +198,7 @@ Model::Model(ModelShape shape, const std::vector<NamedTensor>& tensors) : shape_
         Layer layer;
         layer.attn_norm = table.vector(prefix + "attn_norm.weight", hidden);
         layer.mlp_norm = table.vector(prefix + "mlp_norm.weight", hidden);
-        if (table.has(prefix + "attn.q_norm.weight") || table.has(prefix + "attn.k_norm.weight")) {
-            layer.q_norm = table.vector(prefix + "attn.q_norm.weight", static_cast<size_t>(shape_.head_dim));
-            layer.k_norm = table.vector(prefix + "attn.k_norm.weight", static_cast<size_t>(shape_.head_dim));
-        }
-        layer.q = table.linear(prefix + "attn.q", shape_.q_width(), hidden);
-        layer.k = table.linear(prefix + "attn.k", shape_.kv_width(), hidden);
-        layer.v = table.linear(prefix + "attn.v", shape_.kv_width(), hidden);
-        layer.o = table.linear(prefix + "attn.o", hidden, shape_.q_width());
+        add_attention(layer, prefix + "attn.", table);
         if (shape_.moe.in_layer(i)) {
             add_experts(layer, prefix + "mlp.", table);
         } else {
@@ -219,11 +236,43 @@ void Model::add_experts(Layer& layer, const std::string& prefix, const TensorTab
     }
 }
 
+void Model::add_attention(Layer& layer, const std::string& prefix, const TensorTable& table) const {
+    const auto hidden = static_cast<size_t>(shape_.hidden), heads = static_cast<size_t>(shape_.heads);
+    layer.o = table.linear(prefix + "o", hidden, shape_.attn_width());
+    const LatentShape& latent = shape_.latent;
+    if (!latent.exists()) {
+        if (table.has(prefix + "q_norm.weight") || table.has(prefix + "k_norm.weight")) {
+            layer.q_norm = table.vector(prefix + "q_norm.weight", static_cast<size_t>(shape_.head_dim));
+            layer.k_norm = table.vector(prefix + "k_norm.weight", static_cast<size_t>(shape_.head_dim));
+        }
+        layer.q = table.linear(prefix + "q", shape_.q_width(), hidden);
+        layer.k = table.linear(prefix + "k", shape_.kv_width(), hidden);
+        layer.v = table.linear(prefix + "v", shape_.kv_width(), hidden);
+        return;
+    }
+    const auto rank = static_cast<size_t>(latent.rank), query_rank = static_cast<size_t>(latent.query_rank);
+    if (latent.query_rank > 0) {
+        layer.query_a = table.linear(prefix + "q_a", query_rank, hidden);
+        layer.query_norm = table.vector(prefix + "q_a_norm.weight", query_rank);
+        layer.q = table.linear(prefix + "q_b", shape_.q_width(), query_rank);
+    } else {
+        layer.q = table.linear(prefix + "q", shape_.q_width(), hidden);
+    }
+    layer.kv_a = table.linear(prefix + "kv_a", static_cast<size_t>(latent.width()), hidden);
+    layer.kv_norm = table.vector(prefix + "kv_a_norm.weight", rank);
+    layer.k_b = table.linear(prefix + "k_b", heads * rank, static_cast<size_t>(latent.plain));
+    layer.v_b = table.linear(prefix + "v_b", heads * static_cast<size_t>(latent.value), rank);
+    for (const Linear* part : {&layer.k_b, &layer.v_b}) {
+        if (part->bias != nullptr) fail("tensors '" + prefix + "k_b' and 'v_b' have no bias");
+    }
+}
+
 /// Visits the matrices that every token reads, in the order in which a step reads them.
 template <class F>
 void Model::each_matrix(const F& visit) const {
     for (const Layer& l : layers_) {
-        for (const Linear* w : {&l.q, &l.k, &l.v, &l.o, &l.router, &l.gate, &l.up, &l.down}) {
+        for (const Linear* w : {&l.query_a, &l.q, &l.k, &l.v, &l.kv_a, &l.k_b, &l.v_b, &l.o, &l.router,
+                                &l.gate, &l.up, &l.down}) {
             if (w->weight.exists()) visit(w->weight);
         }
     }

@@ -21,7 +21,8 @@ Runner::Runner(const Model& model, KvPool& pool, ThreadPool& threads, const Kern
         fail("max_tokens must be 1 to 65536, not " + std::to_string(max_tokens));
     }
     const KvShape have = pool.shape(), want = model.shape().kv(have.type);
-    if (have.layers != want.layers || have.kv_heads != want.kv_heads || have.head_dim != want.head_dim) {
+    if (have.layers != want.layers || have.kv_heads != want.kv_heads || have.head_dim != want.head_dim ||
+        have.latent != want.latent) {
         fail("the KV pool was made for another model");
     }
     buffers_ = std::make_unique<Buffers>(model.shape(), max_tokens, threads.size(), pool.blocks());

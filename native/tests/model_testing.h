@@ -122,6 +122,17 @@ class TinyModel {
     std::list<Bytes> storage_;
 };
 
+/// FNV-1a, 64 bits, over the floats' bytes.
+inline uint64_t digest(const std::vector<float>& values) {
+    uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const float v : values) {
+        uint32_t bits;
+        std::memcpy(&bits, &v, 4);
+        for (int i = 0; i < 4; ++i) hash = (hash ^ (bits >> (8 * i) & 0xff)) * 0x100000001b3ULL;
+    }
+    return hash;
+}
+
 /// One sequence's tokens and the blocks it may use.
 struct Sequence {
     std::vector<int32_t> tokens;

@@ -30,7 +30,10 @@ class KvPool:
     KV cache of `blocks` blocks of 32 positions, allocated once; `type` is 'f16' or 'int8'.
     """
 
-    def __init__(self, layers: int, kv_heads: int, head_dim: int, blocks: int, type: str = 'f16') -> None: ...
+    def __init__(self, layers: int, kv_heads: int, head_dim: int, blocks: int, type: str = 'f16', latent: bool = False) -> None:
+        """
+        `latent`: one plane of `head_dim` values a token, which all heads read; kv_heads is 1 then.
+        """
 
     @property
     def blocks(self) -> int: ...
@@ -46,9 +49,9 @@ class Model:
     A decoder-only transformer over mapped, packed tensors, which it keeps alive.
     """
 
-    def __init__(self, *, layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int, rms_eps: float, tied_embeddings: bool, inverse_frequencies: Sequence[float], windows: Sequence[int], tensors: Sequence[tuple[str, str, str, int, int, Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]], rotary_scale: float = 1.0, moe: dict[str, object] | None = None) -> None:
+    def __init__(self, *, layers: int, hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, vocab: int, rms_eps: float, tied_embeddings: bool, inverse_frequencies: Sequence[float], windows: Sequence[int], tensors: Sequence[tuple[str, str, str, int, int, Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]]], rotary_scale: float = 1.0, moe: dict[str, object] | None = None, latent: dict[str, object] | None = None) -> None:
         """
-        Tensors are (name, scheme, layout, rows, columns, bytes). `rotary_scale` multiplies cosines and sines; `moe` holds the fields of architectures.spec.MoE. Raises ValueError naming what does not fit.
+        Tensors are (name, scheme, layout, rows, columns, bytes). `rotary_scale` multiplies cosines and sines; `moe` holds the fields of architectures.spec.MoE, `latent` those of LatentAttention and softmax_scale. Raises ValueError naming what does not fit.
         """
 
     def populate(self) -> None:

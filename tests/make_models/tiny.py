@@ -23,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
+from tests.make_models.latent import Latent
+
 SPECIALS = ("<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>")
 VOCAB_SIZE = 320
 CHAT_TEMPLATE = (
@@ -30,6 +32,15 @@ CHAT_TEMPLATE = (
     "{% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+
+
+_CLASSES: Mapping[str, str] = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
+}
 
 
 @dataclass(frozen=True)
@@ -49,12 +60,13 @@ class TinyModel:
     attention_bias: bool = False
     mlp_bias: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
+    latent: Latent | None = None
 
     def config(self) -> dict[str, Any]:
         """The content of config.json."""
         llama = self.architecture == "llama"
         config: dict[str, Any] = {
-            "architectures": [f"{self.architecture.capitalize()}ForCausalLM"],
+            "architectures": [_CLASSES[self.architecture]],
             "model_type": self.architecture,
             "vocab_size": VOCAB_SIZE,
             "hidden_size": self.hidden_size,
@@ -76,6 +88,9 @@ class TinyModel:
             config["attention_bias"] = self.attention_bias
         if llama:
             config["mlp_bias"] = self.mlp_bias
+        if self.latent is not None:
+            # Without experts: every layer is one of the first dense ones.
+            config |= {**self.latent.config(), "first_k_dense_replace": self.layers}
         return {**config, **self.extra}
 
 
@@ -105,6 +120,49 @@ _SCALINGS: tuple[tuple[int, str, Mapping[str, Any]], ...] = (
             "long_factor": [1.0 + 0.4 * i for i in range(16)],
         },
     ),
+)
+
+#: V2-Lite's YaRN, with a shorter original context.
+_DEEPSEEK_YARN: Mapping[str, Any] = {
+    "type": "yarn",
+    "factor": 40,
+    "original_max_position_embeddings": 16,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "mscale": 0.707,
+    "mscale_all_dim": 0.707,
+}
+
+
+def _latent_case(
+    name: str, seed: int, hidden: int, wide: int, heads: int, latent: Latent, **more: Any
+) -> TinyModel:
+    family = name[: len("deepseek-vN")].replace("-", "_")
+    return TinyModel(name, family, seed, hidden, wide, heads, heads, latent.rotated, latent=latent, **more)
+
+
+#: Latent attention: plain and low-rank queries (of a rank below and above the hidden size), biases, YaRN.
+_LATENT_CASES = (
+    _latent_case("deepseek-v2-plain-queries", 41, 96, 144, 4, Latent(48, 32, 16, 32)),
+    _latent_case(
+        "deepseek-v2-low-rank-queries",
+        42,
+        96,
+        112,
+        3,
+        Latent(32, 16, 32, 48, query_rank=40),
+        attention_bias=True,
+    ),
+    _latent_case(
+        "deepseek-v2-yarn",
+        43,
+        64,
+        96,
+        4,
+        Latent(64, 32, 32, 16, query_rank=72),
+        extra={"max_position_embeddings": 640, "rope_scaling": _DEEPSEEK_YARN},
+    ),
+    _latent_case("deepseek-v3-dense", 44, 64, 96, 2, Latent(32, 48, 16, 32, query_rank=48), layers=3),
 )
 
 #: Every tiny model of the tests. Sizes are odd on purpose: widths that are no multiple of 32 or 256,
@@ -237,6 +295,7 @@ CASES: Mapping[str, TinyModel] = _by_name(
             "layer_types": ["full_attention", "sliding_attention"],
         },
     ),
+    *_LATENT_CASES,
 )
 
 
@@ -258,14 +317,19 @@ def tensors(model: TinyModel) -> dict[str, npt.NDArray[np.float32]]:
     for layer in range(model.layers):
         prefix = f"model.layers.{layer}."
         vector(prefix + "input_layernorm.weight", hidden, 1.0, 0.2)
-        for name, rows in (("q", queries), ("k", keys), ("v", keys)):
+        if model.latent is not None:
+            model.latent.draw(
+                prefix + "self_attn.", model.heads, hidden, model.attention_bias, matrix, vector
+            )
+        for name, rows in (("q", queries), ("k", keys), ("v", keys)) if model.latent is None else ():
             matrix(f"{prefix}self_attn.{name}_proj.weight", rows, hidden)
             if qkv_bias:
                 vector(f"{prefix}self_attn.{name}_proj.bias", rows, 0.0, 0.5)
         if model.architecture == "qwen3":
             vector(prefix + "self_attn.q_norm.weight", model.head_dim, 1.0, 0.3)
             vector(prefix + "self_attn.k_norm.weight", model.head_dim, 1.0, 0.3)
-        matrix(prefix + "self_attn.o_proj.weight", hidden, queries)
+        width = queries if model.latent is None else model.heads * model.latent.value
+        matrix(prefix + "self_attn.o_proj.weight", hidden, width)
         if model.attention_bias:
             vector(prefix + "self_attn.o_proj.bias", hidden, 0.0, 0.5)
         vector(prefix + "post_attention_layernorm.weight", hidden, 1.0, 0.2)

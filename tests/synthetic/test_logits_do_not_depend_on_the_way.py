@@ -17,7 +17,8 @@ from tests.synthetic.models import backend_of, logits_of, package_of
 LENGTH = 100
 #: (threads, tokens per chunk): 5 threads are more than most test machines have cores.
 WAYS = [(1, 1), (1, 7), (1, 64), (1, LENGTH), (2, 7), (2, LENGTH), (5, 7), (5, LENGTH)]
-SHAPES = ["llama-tied", "qwen2-untied", "qwen2-sliding-window", "llama-biases", "qwen3-yarn-rope"]
+GROUPED = ["llama-tied", "qwen2-untied", "qwen2-sliding-window", "llama-biases", "qwen3-yarn-rope"]
+SHAPES = [*GROUPED, "deepseek-v2-plain-queries", "deepseek-v2-low-rank-queries"]
 SCHEMES: list[Scheme] = ["f32", "f16", "q8", "q4"]
 
 
@@ -41,7 +42,7 @@ def test_chunks_threads_and_instruction_sets_give_the_same_bits(
                 assert bits(logits_of(backend, ids, chunks)) == whole, (isa, threads, chunk)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", GROUPED)
 def test_an_int8_cache_gives_the_same_bits_every_way(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     ids = prompt_ids(case, LENGTH)

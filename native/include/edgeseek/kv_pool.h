@@ -25,14 +25,17 @@ struct KvShape {
     int kv_heads = 0;
     int head_dim = 0;
     KvType type = KvType::f16;
+    /// One plane for each layer, [32 tokens][head_dim] binary16 that all heads read; kv_heads is 1.
+    bool latent = false;
 
-    /// Bytes of one head of K or V in a block, a multiple of 64.
+    size_t planes() const { return latent ? 1 : 2; }
+    /// Bytes of one head of K or V in a block, or of a latent plane; a multiple of 64.
     size_t head_bytes() const {
         const auto dim = static_cast<size_t>(head_dim), groups = static_cast<size_t>(kv_groups(head_dim));
         return kBlockTokens * (type == KvType::f16 ? 2 * dim : dim + 2 * groups);
     }
     size_t block_bytes() const {
-        return static_cast<size_t>(layers) * 2 * static_cast<size_t>(kv_heads) * head_bytes();
+        return static_cast<size_t>(layers) * planes() * static_cast<size_t>(kv_heads) * head_bytes();
     }
 };
 
@@ -52,10 +55,13 @@ class KvPool {
     /// The head's plane in 16-bit units, whatever the type.
     uint16_t* k(int block, int layer, int head) const { return plane(block, layer, 0, head); }
     uint16_t* v(int block, int layer, int head) const { return plane(block, layer, 1, head); }
+    /// The plane of a latent cache.
+    uint16_t* latent(int block, int layer) const { return plane(block, layer, 0, 0); }
 
   private:
     uint16_t* plane(int block, int layer, size_t which, int head) const {
-        const size_t plane = (static_cast<size_t>(layer) * 2 + which) * static_cast<size_t>(shape_.kv_heads);
+        const size_t plane =
+            (static_cast<size_t>(layer) * shape_.planes() + which) * static_cast<size_t>(shape_.kv_heads);
         const size_t bytes = static_cast<size_t>(block) * shape_.block_bytes() +
                              (plane + static_cast<size_t>(head)) * shape_.head_bytes();
         return data_ + bytes / sizeof(uint16_t);

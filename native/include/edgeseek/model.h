@@ -33,6 +33,21 @@ struct MoeShape {
     bool in_layer(int layer) const { return experts > 0 && layer >= first_layer && layer % layer_step == 0; }
 };
 
+/// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1): keys and values of all heads
+/// come from one latent vector of a token, beside one rotated key that all heads share.
+struct LatentShape {
+    int rank = 0;          // of the latent vector of keys and values; 0: no latent attention
+    int query_rank = 0;    // of the queries' own, 0: queries come straight from the hidden state
+    int plain = 0;         // dimensions of a query or key that are not rotated
+    int rotated = 0;       // those that are; plain + rotated = head_dim
+    int value = 0;         // dimensions of a head's output
+    float scale = 0.0f;    // of scores
+    float rms_eps = 0.0f;  // of the norms of the latent vectors
+
+    bool exists() const { return rank > 0; }
+    int width() const { return rank + rotated; }  // of a token in the cache
+};
+
 struct ModelShape {
     int layers = 0;
     int hidden = 0;
@@ -43,14 +58,23 @@ struct ModelShape {
     int vocab = 0;
     float rms_eps = 0.0f;
     bool tied_embeddings = false;
-    std::vector<float> inverse_frequencies;  // head_dim / 2, scaling applied
+    std::vector<float> inverse_frequencies;  // rotary_dim() / 2, scaling applied
     float rotary_scale = 1.0f;               // what cosines and sines are multiplied with
     std::vector<int> windows;                // per layer, 0: all positions
     MoeShape moe;
+    LatentShape latent;
 
     size_t q_width() const { return static_cast<size_t>(heads) * static_cast<size_t>(head_dim); }
     size_t kv_width() const { return static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim); }
-    KvShape kv(KvType type) const { return {layers, kv_heads, head_dim, type}; }
+    /// Floats of a token's attention output, the input of `o`.
+    size_t attn_width() const {
+        return latent.exists() ? static_cast<size_t>(heads) * static_cast<size_t>(latent.value) : q_width();
+    }
+    int rotary_dim() const { return latent.exists() ? latent.rotated : head_dim; }
+    KvShape kv(KvType type) const {
+        if (latent.exists()) return {layers, 1, latent.width(), type, true};
+        return {layers, kv_heads, head_dim, type};
+    }
 };
 
 struct Linear {
@@ -72,7 +96,17 @@ struct Layer {
     Linear router;          // [experts, hidden]; absent in a layer without experts
     const float* router_bias = nullptr;  // [experts], for the choice only
     std::vector<Expert> experts;
+    // Latent attention has, in place of k and v:
+    Linear query_a;                     // [query_rank, hidden], where q reads its result
+    Linear kv_a;                        // [rank + rotated, hidden]
+    Linear k_b;                         // [heads x rank, plain]: each head's part of kv_b, transposed
+    Linear v_b;                         // [heads x value, rank]
+    const float* query_norm = nullptr;  // [query_rank]
+    const float* kv_norm = nullptr;     // [rank]
     int window = 0;
+
+    /// What reads the normed hidden state first.
+    const Linear& first() const { return query_a.weight.exists() ? query_a : q; }
 };
 
 /// A named tensor as the package stores it; `bytes` is what may be read.
@@ -110,6 +144,7 @@ class Model {
 
   private:
     void add_experts(Layer& layer, const std::string& prefix, const TensorTable& table) const;
+    void add_attention(Layer& layer, const std::string& prefix, const TensorTable& table) const;
     template <class F>
     void each_matrix(const F& visit) const;
 

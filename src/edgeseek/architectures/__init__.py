@@ -7,10 +7,11 @@ nothing else in the program knows families.
 from __future__ import annotations
 
 from edgeseek.architectures.registry import expected_tensors, parse_config, tensor_rules
-from edgeseek.architectures.spec import ModelConfig, MoE, Rope, TensorRule
+from edgeseek.architectures.spec import LatentAttention, ModelConfig, MoE, Rope, TensorRule
 from edgeseek.architectures.unused import ignored_tensors
 
 __all__ = [
+    "LatentAttention",
     "MoE",
     "ModelConfig",
     "Rope",

@@ -7,15 +7,15 @@ window is spelled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from edgeseek.architectures.experts import GGUF_KEYS, expert_rules, gguf_moe, huggingface_moe
 from edgeseek.architectures.fields import MAX_LAYERS, Fields, config_fields
-from edgeseek.architectures.rope_gguf import ROPE_KEYS, gguf_rope
+from edgeseek.architectures.rope_gguf import LOG_MULTIPLIER, ROPE_KEYS, gguf_rope
 from edgeseek.architectures.rope_keys import extended_context, huggingface_rope
-from edgeseek.architectures.spec import ModelConfig, Role, TensorRule
+from edgeseek.architectures.spec import LatentAttention, ModelConfig, Role, TensorRule
 from edgeseek.checkpoints.base import Checkpoint, CheckpointKind
 from edgeseek.checkpoints.fp8 import BLOCK as FP8_BLOCK
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
@@ -79,6 +79,21 @@ _MATHS_STARTS = ("attention.", "rope.", "expert")
 _MATHS_ENDS = ("scale", "softcapping")
 
 
+#: Metadata of latent attention, read where a family has it.
+LATENT_GGUF_KEYS = frozenset(
+    {
+        "attention.q_lora_rank",
+        "attention.kv_lora_rank",
+        "attention.key_length_mla",
+        "attention.value_length_mla",
+        LOG_MULTIPLIER,
+    }
+)
+
+#: The rules for a layer's attention tensors.
+AttentionRules = Callable[[int], Iterator[TensorRule]]
+
+
 @dataclass(frozen=True)
 class Biases:
     """Which linears carry a bias: always, or only where the checkpoint has the tensor."""
@@ -95,11 +110,13 @@ def huggingface_config(
     sliding_windows: tuple[int, ...] = (),
     head_dim: int | None = None,
     experts: bool = False,
+    latent: Callable[[Fields], LatentAttention] | None = None,
 ) -> ModelConfig:
     """ModelConfig from a config.json with Llama's key names, which are in `fields`.
 
     `head_dim` is what a config without that key means; None for the hidden size by the heads. `experts`
-    says that the family may have them, under DeepSeek's key names.
+    says that the family may have them, under DeepSeek's key names. `latent` reads the keys of a family with
+    latent attention.
     """
     act = fields.text("hidden_act", "silu")
     if act != "silu":
@@ -109,8 +126,16 @@ def huggingface_config(
     _check_quantization(fields)
     heads = fields.count("num_attention_heads")
     hidden = fields.count("hidden_size")
-    head_dim = fields.count("head_dim", max(1, hidden // heads) if head_dim is None else head_dim)
-    rope = huggingface_rope(fields, head_dim)
+    if latent is None:
+        attention = None
+        rotated = head_dim = fields.count(
+            "head_dim", max(1, hidden // heads) if head_dim is None else head_dim
+        )
+    else:
+        # Some state the rotated dimensions as head_dim.
+        attention = latent(fields)
+        rotated, head_dim = attention.rotated_dim, attention.head_dim
+    rope = huggingface_rope(fields, rotated)
     generation = Fields(
         checkpoint.text_assets.generation_config, f"generation_config.json of {checkpoint.path}"
     )
@@ -122,7 +147,7 @@ def huggingface_config(
         intermediate_size=fields.count("intermediate_size"),
         num_layers=fields.count("num_hidden_layers", most=MAX_LAYERS),
         num_heads=heads,
-        num_kv_heads=fields.count("num_key_value_heads", heads),
+        num_kv_heads=heads if attention else fields.count("num_key_value_heads", heads),
         head_dim=head_dim,
         max_context=extended_context(rope, fields.count("max_position_embeddings")),
         rms_eps=fields.number("rms_norm_eps", 1e-6),
@@ -132,6 +157,7 @@ def huggingface_config(
         bos_token_id=bos[0] if bos else None,
         eos_token_ids=_unique(generation.token_ids("eos_token_id") + fields.token_ids("eos_token_id")),
         moe=huggingface_moe(fields) if experts else None,
+        latent=attention,
     )
     return checked(config, fields.origin)
 
@@ -155,15 +181,26 @@ def _check_quantization(fields: Fields) -> None:
         )
 
 
-def gguf_config(checkpoint: Checkpoint, architecture: str, *, experts: bool = False) -> ModelConfig:
+def gguf_config(
+    checkpoint: Checkpoint,
+    architecture: str,
+    *,
+    family: str | None = None,
+    experts: bool = False,
+    latent: Callable[[Fields], LatentAttention] | None = None,
+) -> ModelConfig:
     """ModelConfig from the GGUF metadata under `architecture`; the vocabulary's size is the embedding's.
 
-    `experts` says that the family may have them.
+    `family` is our name for it where that differs. `experts` says that the family may have them; `latent`
+    reads the keys of latent attention.
     """
     fields = config_fields(checkpoint, f"{architecture}.")
-    head_dim = _gguf_head_dim(fields)
-    rope = gguf_rope(fields, checkpoint.tensors, head_dim)
-    refuse_unknown_gguf_maths(fields, GGUF_KEYS if experts else frozenset())
+    attention = None if latent is None else latent(fields)
+    head_dim = _gguf_head_dim(fields) if attention is None else attention.head_dim
+    rotated = head_dim if attention is None else attention.rotated_dim
+    rope = gguf_rope(fields, checkpoint.tensors, rotated, log_multiplier=attention is not None)
+    known = GGUF_KEYS if experts else frozenset()
+    refuse_unknown_gguf_maths(fields, known | LATENT_GGUF_KEYS if attention else known)
     heads = fields.count("attention.head_count")
     embedding = checkpoint.tensors.get("token_embd.weight")
     if embedding is None:
@@ -174,13 +211,13 @@ def gguf_config(checkpoint: Checkpoint, architecture: str, *, experts: bool = Fa
     bos = text.token_ids("bos_token_id")
     ends = (text.token_ids(f"{name}_token_id") for name in ("eos", "eot", "eom"))
     config = ModelConfig(
-        architecture=architecture,
+        architecture=family or architecture,
         vocab_size=embedding.shape[0],
         hidden_size=fields.count("embedding_length"),
         intermediate_size=fields.count("feed_forward_length"),
         num_layers=fields.count("block_count", most=MAX_LAYERS),
         num_heads=heads,
-        num_kv_heads=fields.count("attention.head_count_kv", heads),
+        num_kv_heads=heads if attention else fields.count("attention.head_count_kv", heads),
         head_dim=head_dim,
         max_context=extended_context(rope, fields.count("context_length")),
         rms_eps=fields.number("attention.layer_norm_rms_epsilon"),
@@ -190,6 +227,7 @@ def gguf_config(checkpoint: Checkpoint, architecture: str, *, experts: bool = Fa
         bos_token_id=bos[0] if bos else None,
         eos_token_ids=_unique(tuple(token for ids in ends for token in ids)),
         moe=gguf_moe(fields, corrected=has_corrections(checkpoint)) if experts else None,
+        latent=attention,
     )
     return checked(config, fields.origin)
 
@@ -265,11 +303,17 @@ def checked(config: ModelConfig, origin: str) -> ModelConfig:
 
 
 def decoder_rules(
-    config: ModelConfig, kind: CheckpointKind, biases: Biases, *, head_norms: bool = False
+    config: ModelConfig,
+    kind: CheckpointKind,
+    biases: Biases,
+    *,
+    head_norms: bool = False,
+    attention: AttentionRules | None = None,
 ) -> Iterator[TensorRule]:
     """Rules for every tensor of a Llama-shaped decoder, in package order.
 
-    `head_norms` asks for the weights of an RMSNorm over each query and key head.
+    `head_norms` asks for the weights of an RMSNorm over each query and key head. `attention` gives the
+    rules of a layer's attention where it is another than grouped-query attention.
     """
     style = 0 if kind == "huggingface" else 1
     table = (config.vocab_size, config.hidden_size)
@@ -277,7 +321,7 @@ def decoder_rules(
         "embed.weight", ("model.embed_tokens.weight", "token_embd.weight")[style], table, "embedding"
     )
     for layer in range(config.num_layers):
-        yield from _layer_rules(config, layer, style, biases, head_norms)
+        yield from _layer_rules(config, layer, style, biases, head_norms, attention)
     yield TensorRule(
         "final_norm.weight",
         ("model.norm.weight", "output_norm.weight")[style],
@@ -289,10 +333,10 @@ def decoder_rules(
 
 
 def decoder_shapes(
-    config: ModelConfig, biases: Biases, *, head_norms: bool = False
+    config: ModelConfig, biases: Biases, *, head_norms: bool = False, attention: AttentionRules | None = None
 ) -> Mapping[str, tuple[tuple[int, ...], bool]]:
     """Package tensor name -> (logical shape, whether it may be absent)."""
-    rules = decoder_rules(config, "huggingface", biases, head_norms=head_norms)
+    rules = decoder_rules(config, "huggingface", biases, head_norms=head_norms, attention=attention)
     return {rule.name: (rule.shape, rule.optional) for rule in rules}
 
 
@@ -304,7 +348,12 @@ def permuted(rule: TensorRule, config: ModelConfig) -> int:
 
 
 def _layer_rules(
-    config: ModelConfig, layer: int, style: int, biases: Biases, head_norms: bool
+    config: ModelConfig,
+    layer: int,
+    style: int,
+    biases: Biases,
+    head_norms: bool,
+    attention: AttentionRules | None,
 ) -> Iterator[TensorRule]:
     source = (f"model.layers.{layer}.", f"blk.{layer}.")[style]
     name = f"layers.{layer}."
@@ -316,6 +365,9 @@ def _layer_rules(
         )
         if part == "mlp" and config.has_experts(layer):
             yield from expert_rules(config, layer, ("huggingface", "gguf")[style])
+            continue
+        if part == "attn" and attention is not None:
+            yield from attention(layer)
             continue
         for linear, names in LINEARS.items():
             if not linear.startswith(part + "."):

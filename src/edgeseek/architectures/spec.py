@@ -81,6 +81,35 @@ class MoE:
 
 
 @dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+
+    Keys and values of all heads come from one latent vector of `rank` dimensions, beside one rotated key of
+    `rotated_dim` that all heads share; the cache holds these two. A query or key has `plain_dim` dimensions
+    that are not rotated and then the rotated ones, a value `value_dim`. Queries come through a latent
+    vector of their own where `query_rank` is not 0. `rms_eps` is that of the latent vectors' norms, which
+    the reference fixes whatever the config says of the others.
+    """
+
+    rank: int
+    plain_dim: int
+    rotated_dim: int
+    value_dim: int
+    query_rank: int = 0
+    rms_eps: float = 1e-6
+
+    @property
+    def width(self) -> int:
+        """Dimensions of a token in the cache."""
+        return self.rank + self.rotated_dim
+
+    @property
+    def head_dim(self) -> int:
+        """Dimensions of a query or key, rotated or not."""
+        return self.plain_dim + self.rotated_dim
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """Hyper-parameters of a decoder-only transformer, in the field's standard terms."""
 
@@ -102,6 +131,8 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...] = ()
     #: Experts of some layers; None where all have a plain feed-forward of `intermediate_size`.
     moe: MoE | None = field(default=None, metadata=ADDED)
+    #: Latent attention in all layers; `head_dim` is its queries', and `num_kv_heads` then says nothing.
+    latent: LatentAttention | None = field(default=None, metadata=ADDED)
 
     def has_experts(self, layer: int) -> bool:
         """Whether `layer` has experts in place of a plain feed-forward."""
@@ -110,7 +141,12 @@ class ModelConfig:
     @property
     def rotary_dim(self) -> int:
         """Dimensions of a query or key that are rotated, in pairs."""
-        return self.head_dim
+        return self.head_dim if self.latent is None else self.latent.rotated_dim
+
+    @property
+    def attention_width(self) -> int:
+        """Dimensions of the attention's output, all heads together."""
+        return self.num_heads * (self.head_dim if self.latent is None else self.latent.value_dim)
 
     def window(self, layer: int) -> int:
         """Attention span of `layer`; 0 means unlimited."""
@@ -132,6 +168,8 @@ class ModelConfig:
         values["rope"] = Rope(**rope)
         if values.get("moe") is not None:
             values["moe"] = MoE(**values["moe"])
+        if values.get("latent") is not None:
+            values["latent"] = LatentAttention(**values["latent"])
         for key in ("sliding_windows", "eos_token_ids"):
             values[key] = tuple(values[key])
         return cls(**values)
@@ -142,14 +180,30 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class HeadRows:
+    """The same rows of every head of a source matrix [heads * total, columns]: `count` from `first` on.
+
+    They follow each other, a head's [count, columns]; or where `transposed`, a head's [columns, count].
+    """
+
+    heads: int
+    total: int
+    first: int
+    count: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
 class TensorRule:
     """One package tensor and where it comes from.
 
     `shape` is (rows, columns) = (output channels, inputs) for matrices and (n,) for vectors, and is
     what the checkpoint must hold. `unpermute_heads` is set where the checkpoint stores Q or K rows
     with the two halves of each head interleaved (GGUF's llama): the row order of each of that many
-    heads is restored at import. Where `stack` is set, the source holds that many tensors of this shape one
-    after another (GGUF's experts), and this is number `index` of them.
+    heads is restored at import, of its last `unpermute_rows` only where that is not 0. Where `stack` is set,
+    the source holds that many tensors of this shape one after another (GGUF's experts), and this is number
+    `index` of them. `stored_shape` is what the checkpoint must hold where that is another shape, and
+    `head_rows` what is taken of it.
     """
 
     name: str
@@ -160,11 +214,14 @@ class TensorRule:
     unpermute_heads: int = 0
     stack: int = 0
     index: int = 0
+    unpermute_rows: int = 0
+    stored_shape: tuple[int, ...] = ()
+    head_rows: HeadRows | None = None
 
     @property
     def source_shape(self) -> tuple[int, ...]:
         """What the checkpoint must hold under `source`."""
-        return (self.stack, *self.shape) if self.stack else self.shape
+        return self.stored_shape or ((self.stack, *self.shape) if self.stack else self.shape)
 
     @property
     def first_row(self) -> int:

@@ -82,7 +82,16 @@ def kv_bytes_per_token(config: ModelConfig, kv: KvType = "f16") -> int:
     """Bytes of keys and values of one position: 2 planes, each head of each layer.
 
     f16: 2 bytes for each dimension. int8: 1 byte, and a scale of 2 bytes for each 32 dimensions begun.
+    Latent attention has one plane of its latent vector and rotated key in each layer, f16 only: raises
+    UsageError for another type.
     """
+    if config.latent is not None:
+        if kv != "f16":
+            raise UsageError(
+                f"{config.architecture} keeps latent vectors in its cache, which is f16 only; "
+                f"leave out --kv {kv}"
+            )
+        return config.num_layers * 2 * config.latent.width
     head = 2 * config.head_dim if kv == "f16" else config.head_dim + 2 * -(-config.head_dim // KV_GROUP)
     return config.num_layers * config.num_kv_heads * 2 * head
 
@@ -97,16 +106,24 @@ def work_bytes(config: ModelConfig, step_tokens: int = STEP_TOKENS) -> int:
 
     They are those of `Runner::Buffers` in native/src/buffers.h. Per token, in fp32: the residual stream
     and its normed copy, q, k and v, the attention's output, the feed-forward's product, a cosine and a
-    sine for each pair of a head; and the int8 copies of what linear layers read, with 6 fp32 figures for
-    each group of 32.
+    sine for each rotated pair; and the int8 copies of what linear layers read, with 6 fp32 figures for
+    each group of 32. Latent attention has its own vectors in place of k and v, and for each head a query
+    in the latent space and an int8 copy.
     """
+    latent = config.latent
     q_width = config.num_heads * config.head_dim
-    kv_width = config.num_kv_heads * config.head_dim
-    hidden, attention, feed_forward = (
-        _padded(width) for width in (config.hidden_size, q_width, config.intermediate_size)
+    kv_widths = (
+        2 * config.num_kv_heads * config.head_dim if latent is None else latent.width + latent.query_rank
     )
-    fp32 = config.hidden_size + hidden + q_width + 2 * kv_width + attention + feed_forward + config.head_dim
+    normed = config.hidden_size if latent is None else max(config.hidden_size, latent.query_rank)
+    hidden, attention, feed_forward = (
+        _padded(width) for width in (normed, config.attention_width, config.intermediate_size)
+    )
+    fp32 = config.hidden_size + hidden + q_width + kv_widths + attention + feed_forward + config.rotary_dim
     int8 = max(hidden, attention) + feed_forward
+    if latent is not None:
+        fp32 += config.num_heads * latent.width
+        int8 += config.num_heads * _padded(max(latent.rank, latent.plain_dim))
     return step_tokens * (4 * fp32 + _quantized_bytes(int8) + _expert_work_bytes(config.moe))
 
 

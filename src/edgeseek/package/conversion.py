@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from edgeseek.architectures import ignored_tensors, parse_config, tensor_rules
+from edgeseek.architectures import ModelConfig, ignored_tensors, parse_config, tensor_rules
 from edgeseek.checkpoints.base import Checkpoint
 from edgeseek.errors import UnsupportedCheckpointError
 from edgeseek.package.files import Files, OsFiles
@@ -56,11 +56,7 @@ def convert(
     or malformed), StorageError (no space, no permission, an existing target), and leaves nothing behind.
     """
     config = parse_config(checkpoint)
-    if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MAX_HEAD_DIM:
-        raise UnsupportedCheckpointError(
-            f"{name}: attention heads of {config.head_dim} dimensions cannot be run; the core takes "
-            f"multiples of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}"
-        )
+    _refuse_unrunnable(config, name)
     rules = tensor_rules(config, checkpoint)
     plans = plan_tensors(config, rules, checkpoint, scheme)
     container = container_for(plans)
@@ -84,6 +80,24 @@ def convert(
         writer.finish(manifest.to_bytes(), texts)
     ignored = ignored_tensors(checkpoint, rules)
     return ConversionReport(target, container.file_bytes, tuple(outcomes), ignored)
+
+
+def _refuse_unrunnable(config: ModelConfig, name: str) -> None:
+    """Raise UnsupportedCheckpointError for sizes that the core does not take (native/src/model.cpp)."""
+    latent = config.latent
+    if latent is not None:
+        sizes = (latent.rank, latent.plain_dim, latent.rotated_dim, latent.value_dim)
+        if any(size % HEAD_DIM_UNIT for size in sizes):
+            raise UnsupportedCheckpointError(
+                f"{name}: latent attention of {', '.join(map(str, sizes))} dimensions cannot be run; "
+                f"the core takes multiples of {HEAD_DIM_UNIT}"
+            )
+        return
+    if config.head_dim % HEAD_DIM_UNIT or config.head_dim > MAX_HEAD_DIM:
+        raise UnsupportedCheckpointError(
+            f"{name}: attention heads of {config.head_dim} dimensions cannot be run; the core takes "
+            f"multiples of {HEAD_DIM_UNIT} up to {MAX_HEAD_DIM}"
+        )
 
 
 def _write_tensors(

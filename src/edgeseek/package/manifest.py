@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from edgeseek.architectures import ModelConfig, expected_tensors
 from edgeseek.architectures.experts import check_moe
+from edgeseek.architectures.latent import check_latent
 from edgeseek.architectures.rope import problem as rope_problem
 from edgeseek.architectures.spec import RopeKind
 from edgeseek.errors import PackageFormatError, UnsupportedCheckpointError
@@ -28,6 +29,10 @@ TOKENIZER_NAME = "tokenizer.json"
 TEMPLATE_NAME = "chat_template.jinja"
 GENERATION_NAME = "generation_config.json"
 
+#: Fields of a config whose values are not counts.
+_CHECKED_APART = frozenset(
+    {"architecture", "rope", "tied_embeddings", "rms_eps", "bos_token_id", "moe", "latent"}
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -206,13 +211,17 @@ def _config(document: Any) -> ModelConfig:
     config = ModelConfig.from_json(document)
     for item in fields(config):
         value = getattr(config, item.name)
-        if item.name in ("architecture", "rope", "tied_embeddings", "rms_eps", "bos_token_id", "moe"):
+        if item.name in _CHECKED_APART:
             continue
         for number in value if isinstance(value, tuple) else (value,):
             _count(number, least=0 if isinstance(value, tuple) else 1)
     _text(config.architecture)
     if config.moe is not None:
         check_moe(config.moe)
+    if config.latent is not None:
+        check_latent(config.latent)
+        if config.head_dim != config.latent.head_dim or config.latent.rotated_dim % 2:
+            raise ValueError("config has a head_dim that is not that of its latent attention")
     if config.bos_token_id is not None:
         _count(config.bos_token_id, least=0)
     tied: Any = config.tied_embeddings

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from edgeseek.errors import UnsupportedCheckpointError
 from edgeseek.package.plan import PlannedTensor
 from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS, split
-from edgeseek.quantize.packing import Blocks, pack, values
+from edgeseek.quantize.packing import Blocks, Floats, pack, values
 from edgeseek.quantize.report import SquareSums, square_sums
 from edgeseek.quantize.rtn import FLOAT_BYTES, RoundingError, float_blocks, floats, from_floats
 from edgeseek.quantize.schemes import interleave
@@ -58,15 +58,16 @@ def stream(plans: Sequence[PlannedTensor], pool: Executor, ahead: int) -> Iterat
 
 
 def row_ranges(plan: PlannedTensor, weights: int = PIECE_WEIGHTS) -> Iterator[tuple[int, int]]:
-    """Row ranges of about `weights` weights, cut at whole tiles and whole permuted heads."""
+    """Row ranges of about `weights` weights, cut at whole tiles and, where heads matter, whole heads."""
     rule = plan.rule
     if len(rule.shape) == 1:
         yield 0, 1
         return
     rows, columns = rule.shape
     unit = interleave(plan.layout)
-    if rule.unpermute_heads:
-        unit = math.lcm(unit, rows // rule.unpermute_heads)
+    heads = rule.head_rows.heads if rule.head_rows else rule.unpermute_heads
+    if heads:
+        unit = math.lcm(unit, rows // heads)
     step = max(unit, weights // columns // unit * unit)
     for start in range(0, rows, step):
         yield start, min(start + step, rows)
@@ -75,12 +76,12 @@ def row_ranges(plan: PlannedTensor, weights: int = PIECE_WEIGHTS) -> Iterator[tu
 def make_piece(plan: PlannedTensor, start: int, stop: int) -> Piece:
     """Read and pack rows [start, stop) of `plan`; for a vector, all of it."""
     rule = plan.rule
-    raw = plan.source.read_rows(rule.first_row + start, rule.first_row + stop)
+    raw = _read(plan, start, stop)
     try:
         if len(rule.shape) == 1:
             return _vector_piece(plan, raw)
         if rule.unpermute_heads:
-            raw = restore_head_rows(raw, rule.shape[0] // rule.unpermute_heads)
+            raw = restore_head_rows(raw, rule.shape[0] // rule.unpermute_heads, rule.unpermute_rows)
         blocks, sums = _convert(plan, raw)
     except RoundingError as error:
         raise UnsupportedCheckpointError(
@@ -89,17 +90,31 @@ def make_piece(plan: PlannedTensor, start: int, stop: int) -> Piece:
     return Piece(pack(blocks, plan.layout), stop == rule.shape[0], sums)
 
 
-def restore_head_rows(rows: Bytes, head_dim: int) -> Bytes:
-    """Undo GGUF's interleaving: within each head, row 2 j + h becomes row h · head_dim / 2 + j."""
-    heads = rows.reshape(-1, head_dim // 2, 2, rows.shape[1])
-    return np.ascontiguousarray(heads.transpose(0, 2, 1, 3)).reshape(rows.shape)
+def _read(plan: PlannedTensor, start: int, stop: int) -> Bytes:
+    """Stored bytes of what becomes rows [start, stop)."""
+    rule, part = plan.rule, plan.rule.head_rows
+    if part is None:
+        return plan.source.read_rows(rule.first_row + start, rule.first_row + stop)
+    each = rule.shape[0] // part.heads
+    first = [head * part.total + part.first for head in range(start // each, stop // each)]
+    return np.concatenate([plan.source.read_rows(row, row + part.count) for row in first])
+
+
+def restore_head_rows(rows: Bytes, head_dim: int, rotated: int = 0) -> Bytes:
+    """Undo interleaving: of each head's last `rotated` rows (0: all), 2 j + h becomes h · rotated / 2 + j."""
+    rotated = rotated or head_dim
+    restored = rows.reshape(-1, head_dim, rows.shape[1]).copy()
+    pairs = restored[:, head_dim - rotated :].reshape(-1, rotated // 2, 2, rows.shape[1])
+    restored[:, head_dim - rotated :] = pairs.transpose(0, 2, 1, 3).reshape(-1, rotated, rows.shape[1])
+    return restored.reshape(rows.shape)
 
 
 def _vector_piece(plan: PlannedTensor, raw: Bytes) -> Piece:
     rule = plan.rule
     if rule.unpermute_heads:
         items = raw.reshape(rule.shape[0], FLOAT_BYTES[plan.source.dtype])
-        raw = restore_head_rows(items, rule.shape[0] // rule.unpermute_heads).reshape(1, -1)
+        head_dim = rule.shape[0] // rule.unpermute_heads
+        raw = restore_head_rows(items, head_dim, rule.unpermute_rows).reshape(1, -1)
     vector = floats(plan.source.dtype, raw)
     if not np.isfinite(vector).all():
         raise RoundingError("it holds values that are not finite")
@@ -107,12 +122,27 @@ def _vector_piece(plan: PlannedTensor, raw: Bytes) -> Piece:
 
 
 def _convert(plan: PlannedTensor, raw: Bytes) -> tuple[Blocks, SquareSums]:
-    dtype = plan.source.dtype
+    dtype, part = plan.source.dtype, plan.rule.head_rows
+    if part is not None and part.transposed:
+        return _rounded(plan, _transposed_heads(_as_floats(dtype, raw), part.count))
     if plan.action == "kept" and dtype in GGUF_BLOCKS:
         return split(dtype, raw), SquareSums()
     if plan.exact and dtype in FLOAT_BYTES:
         return float_blocks(dtype, raw, plan.scheme), SquareSums()
-    original = floats(dtype, raw) if dtype in FLOAT_BYTES else values(split(dtype, raw))
+    return _rounded(plan, _as_floats(dtype, raw))
+
+
+def _as_floats(dtype: str, raw: Bytes) -> Floats:
+    return floats(dtype, raw) if dtype in FLOAT_BYTES else values(split(dtype, raw))
+
+
+def _transposed_heads(rows: Floats, count: int) -> Floats:
+    """Heads of `count` rows each, transposed: [heads * count, n] becomes [heads * n, count]."""
+    heads = rows.reshape(-1, count, rows.shape[1]).transpose(0, 2, 1)
+    return np.ascontiguousarray(heads).reshape(-1, count)
+
+
+def _rounded(plan: PlannedTensor, original: Floats) -> tuple[Blocks, SquareSums]:
     blocks = from_floats(original, plan.scheme)
     sums = SquareSums() if plan.exact else square_sums(original, values(blocks))
     return blocks, sums

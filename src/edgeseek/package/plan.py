@@ -56,7 +56,8 @@ def plan_tensors(
     Without a `scheme`, quantized tensors are kept; so are the float matrices beside them, and where no
     matrix is quantized all become `DEFAULT_SCHEME`. With a `scheme` every matrix becomes that, except
     that for q4 the embedding and the head keep a quantization they have, or else become q8. Vectors and
-    routers are f32. Raises UnsupportedCheckpointError for a stored type that cannot be converted.
+    routers are f32. A quantized matrix that is stored transposed becomes `DEFAULT_SCHEME`, since its groups
+    run along the other axis. Raises UnsupportedCheckpointError for a stored type that cannot be converted.
     """
     sources = {rule.name: checkpoint.tensors[rule.source] for rule in rules}
     for rule in rules:
@@ -72,7 +73,7 @@ def plan_tensors(
     for rule in rules:
         source = sources[rule.name]
         chosen = _choose(rule, source.dtype, scheme, quantized)
-        action, exact = _outcome(source.dtype, chosen)
+        action, exact = _outcome(rule, source.dtype, chosen)
         layout = layout_for(rule.name, rule.shape, config)
         plans.append(PlannedTensor(rule, source, chosen, layout, action, exact))
     return tuple(plans)
@@ -90,7 +91,7 @@ def _choose(rule: TensorRule, dtype: str, scheme: Scheme | None, quantized: bool
     block = GGUF_BLOCKS.get(dtype)
     spared = scheme == "q4" and rule.name in _TABLES
     if block is not None and (scheme is None or spared):
-        return block.scheme
+        return DEFAULT_SCHEME if _transposed(rule) else block.scheme
     if spared:
         return "q8"
     if scheme is not None:
@@ -98,10 +99,15 @@ def _choose(rule: TensorRule, dtype: str, scheme: Scheme | None, quantized: bool
     return _EXACT_FLOAT[dtype] if quantized else DEFAULT_SCHEME
 
 
-def _outcome(dtype: str, scheme: Scheme) -> tuple[Action, bool]:
+def _transposed(rule: TensorRule) -> bool:
+    """Whether groups of columns run along what were rows, so that no stored group survives."""
+    return rule.head_rows is not None and rule.head_rows.transposed
+
+
+def _outcome(rule: TensorRule, dtype: str, scheme: Scheme) -> tuple[Action, bool]:
     block = GGUF_BLOCKS.get(dtype)
     if block is not None:
-        if scheme == block.scheme:
+        if scheme == block.scheme and not _transposed(rule):
             return "kept", True
         return ("converted" if scheme in ("f16", "f32") else "requantized"), scheme == "f32"
     if scheme == dtype.lower():

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edgeseek import _core
-from edgeseek.architectures.rope import inverse_frequencies
-from edgeseek.architectures.spec import ModelConfig
+from edgeseek.architectures.rope import inverse_frequencies, softmax_scale
+from edgeseek.architectures.spec import LatentAttention, ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.memory.planner import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
@@ -33,9 +34,9 @@ class NativeBackend:
     `runtime.preload`. `kv` "int8" stores keys and values in half the memory. `cpus` are the processors
     that steps stay on, none for any. `context` is the most positions that a sequence will have, which
     fixes "dynamic" and "longrope" frequencies; None takes the model's own. Raises UsageError for an
-    unknown `isa` or `preload`, DoesNotFitError when the KV pool or a copy of the weights cannot be
-    allocated, and RuntimeFailure for a package whose tensors contradict its config or where locking is
-    not allowed.
+    unknown `isa` or `preload` and a `kv` that the model's attention does not have, DoesNotFitError when the
+    KV pool or a copy of the weights cannot be allocated, and RuntimeFailure for a package whose tensors
+    contradict its config or where locking is not allowed.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class NativeBackend:
                 f"{', '.join(_core.supported_isas())}"
             )
         self._config = config
+        kv_bytes = blocks * BLOCK_TOKENS * kv_bytes_per_token(config, kv)
         try:
             tensors = copy_to_huge_pages(package.tensors) if preload == "copy" else package.tensors
             self._model = _build_model(config, tensors, config.max_context if context is None else context)
-            self._pool = _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks, kv)
+            self._pool = _build_pool(config, blocks, kv)
             self._threads = _core.ThreadPool(threads, list(cpus))
             self._runner = _core.Runner(self._model, self._pool, self._threads, isa, max_step_tokens)
         except ValueError as error:
@@ -70,10 +72,9 @@ class NativeBackend:
         except RuntimeError as error:
             raise RuntimeFailure(f"{error}; use fewer with --threads or EDGESEEK_THREADS") from error
         except MemoryError as error:
-            needed = blocks * BLOCK_TOKENS * kv_bytes_per_token(config, kv)
             raise DoesNotFitError(
-                f"the system refused {needed} bytes for {blocks} KV blocks; use a smaller --context",
-                needed=needed,
+                f"the system refused {kv_bytes} bytes for {blocks} KV blocks; use a smaller --context",
+                needed=kv_bytes,
                 available=0,
             ) from error
         if preload == "populate":
@@ -197,7 +198,18 @@ def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor], contex
         windows=[config.window(i) for i in range(config.num_layers)],
         tensors=tensors,
         moe=None if config.moe is None else asdict(config.moe),
+        latent=None if config.latent is None else _latent_fields(config, config.latent),
     )
+
+
+def _latent_fields(config: ModelConfig, latent: LatentAttention) -> dict[str, Any]:
+    return {**asdict(latent), "softmax_scale": softmax_scale(config.rope, config.head_dim)}
+
+
+def _build_pool(config: ModelConfig, blocks: int, kv: KvType) -> _core.KvPool:
+    if config.latent is not None:
+        return _core.KvPool(config.num_layers, 1, config.latent.width, blocks, kv, latent=True)
+    return _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks, kv)
 
 
 def _draw(logits: npt.NDArray[np.float32], row: SampleRow) -> Sample:
