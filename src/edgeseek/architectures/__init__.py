@@ -6,17 +6,20 @@ nothing else in the program knows families.
 
 from __future__ import annotations
 
-from edgeseek.architectures.registry import expected_tensors, parse_config, tensor_rules
+from edgeseek.architectures.gguf_outline import GgufOutline
+from edgeseek.architectures.registry import expected_tensors, gguf_outline, parse_config, tensor_rules
 from edgeseek.architectures.spec import LatentAttention, ModelConfig, MoE, Rope, TensorRule
 from edgeseek.architectures.unused import ignored_tensors
 
 __all__ = [
+    "GgufOutline",
     "LatentAttention",
     "MoE",
     "ModelConfig",
     "Rope",
     "TensorRule",
     "expected_tensors",
+    "gguf_outline",
     "ignored_tensors",
     "parse_config",
     "tensor_rules",

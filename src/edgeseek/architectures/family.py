@@ -15,7 +15,8 @@ class Family:
 
     `name` is `ModelConfig.architecture`. `huggingface_names` are entries of config.json's
     `architectures`, `gguf_names` values of `general.architecture`. `shapes` maps each package tensor to
-    its logical shape and whether it may be absent.
+    its logical shape and whether it may be absent. `writes_gguf` says that a GGUF of the first of
+    `gguf_names` can be written with the keys of `gguf_outline.decoder_outline`.
     """
 
     name: str
@@ -24,3 +25,6 @@ class Family:
     parse_config: Callable[[Checkpoint], ModelConfig]
     rules: Callable[[ModelConfig, Checkpoint], Iterable[TensorRule]]
     shapes: Callable[[ModelConfig], Mapping[str, tuple[tuple[int, ...], bool]]]
+    writes_gguf: bool = False
+    #: Whether llama.cpp reads biases in a GGUF of this family.
+    gguf_biases: bool = True

@@ -53,4 +53,5 @@ FAMILY = Family(
     parse_config=parse_config,
     rules=rules,
     shapes=shapes,
+    writes_gguf=True,
 )

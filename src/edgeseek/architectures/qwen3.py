@@ -61,4 +61,6 @@ FAMILY = Family(
     parse_config=parse_config,
     rules=rules,
     shapes=shapes,
+    writes_gguf=True,
+    gguf_biases=False,
 )

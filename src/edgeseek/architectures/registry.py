@@ -7,11 +7,14 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from edgeseek.architectures.family import Family
+from edgeseek.architectures.gguf_outline import GgufOutline, decoder_outline
 from edgeseek.architectures.spec import ModelConfig, TensorRule
 from edgeseek.architectures.unused import refuse_unused
-from edgeseek.checkpoints.base import Checkpoint
+from edgeseek.checkpoints.base import Checkpoint, CheckpointKind, LazyTensor, TextAssets
 from edgeseek.errors import CheckpointFormatError, MissingTensorError, UnsupportedCheckpointError
 
 
@@ -68,6 +71,47 @@ def expected_tensors(config: ModelConfig) -> Mapping[str, tuple[tuple[int, ...],
     Raises UnsupportedCheckpointError for an unknown architecture.
     """
     return _named(config.architecture).shapes(config)
+
+
+def gguf_outline(config: ModelConfig) -> GgufOutline:
+    """What a GGUF of the model says beside its weights; optional tensors are named too.
+
+    Raises UnsupportedCheckpointError for an architecture or a scaling that cannot be written.
+    """
+    family = _named(config.architecture)
+    if not family.writes_gguf:
+        known = ", ".join(other.name for other in families() if other.writes_gguf)
+        raise UnsupportedCheckpointError(
+            f"{config.architecture} cannot be written as GGUF yet; known are {known}"
+        )
+    rules = [
+        rule
+        for rule in family.rules(config, _EmptyGguf())
+        if family.gguf_biases or not rule.name.endswith(".bias")
+    ]
+    return decoder_outline(config, family.gguf_names[0], tuple(rules))
+
+
+class _EmptyGguf:
+    """Stands for a GGUF that is to be written, of which a family's rules look at the kind only."""
+
+    kind: CheckpointKind = "gguf"
+    path = Path("a new GGUF")
+    raw_config: Mapping[str, Any] = MappingProxyType({})
+    tensors: Mapping[str, LazyTensor] = MappingProxyType({})
+    text_assets = TextAssets()
+
+    def digest(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> _EmptyGguf:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
 
 
 def _family_of(checkpoint: Checkpoint) -> Family:

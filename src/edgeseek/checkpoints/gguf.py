@@ -19,7 +19,7 @@ from edgeseek.checkpoints.mapping import MappedFile, MappedTensor
 from edgeseek.errors import UnsupportedCheckpointError
 
 #: GGUF's sampling defaults and the Hugging Face names of the same.
-_SAMPLING_KEYS: Mapping[str, str] = MappingProxyType(
+SAMPLING_KEYS: Mapping[str, str] = MappingProxyType(
     {
         "general.sampling.temp": "temperature",
         "general.sampling.top_k": "top_k",
@@ -96,7 +96,7 @@ class GgufCheckpoint:
 
 def _sampling_defaults(metadata: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, name in _SAMPLING_KEYS.items():
+    for key, name in SAMPLING_KEYS.items():
         value = metadata.get(key)
         if isinstance(value, float):
             # Stored as binary32: 0.6 comes back as 0.6000000238.

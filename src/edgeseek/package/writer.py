@@ -95,48 +95,33 @@ class PackageWriter:
             raise ValueError(f"{self._written} of {len(self._container.extents)} tensors were written")
         with self._translated():
             weights, self._weights = self._weights, None
-            _sync_and_close(weights)
+            sync_and_close(weights)
             for name, data in {**texts, MANIFEST_NAME: manifest}.items():
                 file = self._files.create(self._temporary / name)
                 try:
                     file.write(data)
                 finally:
-                    _sync_and_close(file)
+                    sync_and_close(file)
             self._files.sync_folder(self._temporary)
             if self._files.exists(self._target):
-                raise _target_exists(self._target)
+                raise target_exists(self._target)
             self._files.rename(self._temporary, self._target)
             self._temporary = None
             self._files.sync_folder(self._target.parent)
 
     def _prepare(self) -> None:
         if self._files.exists(self._target):
-            raise _target_exists(self._target)
+            raise target_exists(self._target)
         parent = self._target.parent
         make_folders(parent, self._files)
         remove_abandoned(parent, self._files)
         needed = self._container.file_bytes + _TEXT_ROOM
         free = self._files.free_bytes(parent)
         if free < needed:
-            raise StorageError(
-                f"the package takes {_megabytes(needed)} and {parent} has {_megabytes(free)} free; "
-                f"free some space or choose a target on another disk"
-            )
-        self._temporary, self._unlock = self._own_folder(parent)
+            raise no_room("the package", needed, free, parent)
+        self._temporary, self._unlock = own_folder(self._target, self._files)
         self._weights = self._files.create(self._temporary / WEIGHTS_NAME)
         self._weights.write(self._container.header)
-
-    def _own_folder(self, parent: Path) -> tuple[Path, Callable[[], None]]:
-        """A new folder that is locked; a cleaning writer may have taken the first one in between."""
-        while True:
-            name = f".{self._target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial"
-            self._files.make_folder(parent / name)
-            try:
-                unlock = self._files.lock_folder(parent / name)
-            except FileNotFoundError:
-                continue
-            if unlock is not None:
-                return parent / name, unlock
 
     def _abandon(self) -> None:
         """Drop what is open; remove the temporary folder unless it was renamed."""
@@ -161,7 +146,23 @@ class PackageWriter:
         try:
             yield
         except OSError as error:
-            raise _storage_error(error, self._target) from error
+            raise storage_error(error, self._target) from error
+
+
+def own_folder(target: Path, files: Files) -> tuple[Path, Callable[[], None]]:
+    """A new folder beside `target`, and what unlocks it.
+
+    Raises OSError. A cleaning writer may take a folder before it is locked; then another is made.
+    """
+    while True:
+        path = target.parent / f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial"
+        files.make_folder(path)
+        try:
+            unlock = files.lock_folder(path)
+        except FileNotFoundError:
+            continue
+        if unlock is not None:
+            return path, unlock
 
 
 def remove_abandoned(folder: Path, files: Files) -> list[Path]:
@@ -189,18 +190,29 @@ def remove_abandoned(folder: Path, files: Files) -> list[Path]:
     return removed
 
 
-def _sync_and_close(file: WritableFile) -> None:
+def sync_and_close(file: WritableFile) -> None:
+    """Return once the contents would survive a power cut; the file is closed even if that fails."""
     try:
         file.sync()
     finally:
         file.close()
 
 
-def _target_exists(target: Path) -> StorageError:
+def no_room(what: str, needed: int, free: int, folder: Path) -> StorageError:
+    """The error for a disk with too little space; sizes in bytes."""
+    return StorageError(
+        f"{what} takes {_megabytes(needed)} and {folder} has {_megabytes(free)} free; "
+        f"free some space or choose a target on another disk"
+    )
+
+
+def target_exists(target: Path) -> StorageError:
+    """The error for a target that is there already."""
     return StorageError(f"{target} exists already; remove it first or choose another target")
 
 
-def _storage_error(error: OSError, target: Path) -> StorageError:
+def storage_error(error: OSError, target: Path) -> StorageError:
+    """What the file system refused, in words; `target` is what was to be written."""
     if error.errno in _OUT_OF_SPACE:
         return StorageError(
             f"no space left while writing {target} ({_reason(error)}); nothing was kept, "
@@ -212,7 +224,7 @@ def _storage_error(error: OSError, target: Path) -> StorageError:
             f"or choose another target"
         )
     if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-        return _target_exists(target)
+        return target_exists(target)
     return StorageError(f"cannot write {target}: {_reason(error)}; nothing was kept")
 
 

@@ -83,15 +83,25 @@ def unpack(data: Bytes, scheme: str, layout: str, shape: Sequence[int]) -> Float
     `data` holds at least `stored_bytes(scheme, layout, shape)` bytes; fewer raise ValueError, as does a
     combination of scheme, layout and shape that the format does not have.
     """
-    needed = stored_bytes(scheme, layout, shape)
-    if data.size < needed:
-        raise ValueError(f"{scheme} {layout} {tuple(shape)} takes {needed} bytes, {data.size} were given")
-    flat = np.ascontiguousarray(data.reshape(-1)[:needed])
     if layout == "flat":
+        flat = _stored(data, scheme, layout, shape)
         return flat.view("<f4" if scheme == "f32" else "<f2").astype(np.float32)
+    return values(unpack_blocks(data, scheme, layout, shape))[: shape[0], : shape[1]]
+
+
+def unpack_blocks(data: Bytes, scheme: str, layout: str, shape: Sequence[int]) -> Blocks:
+    """Codes and scales of a stored matrix, the rows that pad its last tile included; see `unpack`."""
     tiles, count = block_grid(scheme, layout, shape)
-    stored = flat.reshape(tiles, count, -1)
-    return values(_take_apart(stored, SCHEMES[scheme], interleave(layout)))[: shape[0], : shape[1]]
+    stored = _stored(data, scheme, layout, shape).reshape(tiles, count, -1)
+    return _take_apart(stored, SCHEMES[scheme], interleave(layout))
+
+
+def first_rows(blocks: Blocks, count: int) -> Blocks:
+    """The first `count` rows."""
+    if count == blocks.rows:
+        return blocks
+    scales = {name: plane[:, :, :count] for name, plane in blocks.scales.items()}
+    return Blocks(blocks.scheme, scales, blocks.codes[:, :, :count])
 
 
 def values(blocks: Blocks) -> Floats:
@@ -133,6 +143,14 @@ def chunk_words(codes: Bytes, block: int) -> Words:
 def chunk_bytes(words: Words) -> Bytes:
     """Inverse of `chunk_words`, as [rows, blocks, block]."""
     return np.ascontiguousarray(words.transpose(2, 1, 0)).view(np.uint8)
+
+
+def _stored(data: Bytes, scheme: str, layout: str, shape: Sequence[int]) -> Bytes:
+    needed = stored_bytes(scheme, layout, shape)
+    if data.size < needed:
+        raise ValueError(f"{scheme} {layout} {tuple(shape)} takes {needed} bytes, {data.size} were given")
+    flat: Bytes = np.ascontiguousarray(data.reshape(-1)[:needed])
+    return flat
 
 
 def _stored_fields(scales: Mapping[str, Plane]) -> Mapping[str, Plane]:

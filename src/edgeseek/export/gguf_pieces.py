@@ -1,0 +1,129 @@
+"""Tensors as a GGUF stores them: rows read, rounded or kept, put in its order, a piece at a time.
+
+Knows nothing of files or metadata.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+
+import numpy as np
+
+from edgeseek.errors import UnsupportedCheckpointError
+from edgeseek.export.gguf_header import TensorInfo
+from edgeseek.export.source import SourceTensor, has_codes, row_ranges
+from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS
+from edgeseek.quantize.gguf_join import join
+from edgeseek.quantize.least_error import round_to_least_error
+from edgeseek.quantize.packing import Bytes, Floats, values
+from edgeseek.quantize.report import SquareSums, square_sums
+from edgeseek.quantize.rtn import RoundingError
+
+#: Weights in a piece: the search's arrays then stay in a core's own cache.
+PIECE_WEIGHTS = 1 << 16
+#: Pieces that are worked on beyond the one delivered.
+_AHEAD = 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A tensor to be written; `heads` are those whose rows the GGUF interleaves, 0 for none."""
+
+    name: str
+    info: TensorInfo
+    wanted: str
+    source: SourceTensor
+    heads: int
+    importance: Floats | None = None
+
+    @property
+    def kept(self) -> bool:
+        """Whether every value will be the source's."""
+        dtype = self.info.dtype
+        if dtype in GGUF_BLOCKS:
+            return self.source.scheme == GGUF_BLOCKS[dtype].scheme
+        exact = {"F32": ("f32", "f16", "bf16"), "F16": ("f16",), "BF16": ("bf16",)}
+        return self.source.scheme in exact[dtype] or (dtype == "F32" and has_codes(self.source.scheme))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Stored bytes of consecutive rows, what rounding did to them, and whether the tensor ends here."""
+
+    data: Bytes
+    sums: SquareSums
+    last: bool
+
+
+def stream(plans: Sequence[Plan], pool: Executor) -> Iterator[Piece]:
+    """Pieces of all tensors in order; a few are worked on ahead.
+
+    Raises UnsupportedCheckpointError for values that the type cannot hold.
+    """
+    pending: deque[Future[Piece]] = deque()
+    try:
+        for plan in plans:
+            unit = plan.info.shape[0] // plan.heads if plan.heads else 1
+            for start, stop in row_ranges(plan.source, unit, PIECE_WEIGHTS):
+                pending.append(pool.submit(_piece, plan, start, stop))
+                if len(pending) > _AHEAD:
+                    yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _piece(plan: Plan, start: int, stop: int) -> Piece:
+    try:
+        data, sums = _encode(plan, start, stop)
+    except (RoundingError, ValueError) as error:
+        raise UnsupportedCheckpointError(
+            f"tensor {plan.name!r} cannot become {plan.info.dtype}: {error}"
+        ) from error
+    if plan.heads:
+        rows = plan.info.shape[0]
+        items = data if len(plan.info.shape) == 2 else data.reshape(rows, -1)
+        data = interleave_head_rows(items, rows // plan.heads).reshape(data.shape)
+    return Piece(data, sums, stop == plan.info.shape[0] or len(plan.info.shape) == 1)
+
+
+def interleave_head_rows(rows: Bytes, head_dim: int) -> Bytes:
+    """GGUF's order of a llama's Q and K rows: within each head, row h · head_dim / 2 + j becomes 2 j + h."""
+    heads = rows.reshape(-1, 2, head_dim // 2, rows.shape[1])
+    return np.ascontiguousarray(heads.transpose(0, 2, 1, 3)).reshape(rows.shape)
+
+
+def _encode(plan: Plan, start: int, stop: int) -> tuple[Bytes, SquareSums]:
+    dtype = plan.info.dtype
+    if dtype in GGUF_BLOCKS:
+        scheme = GGUF_BLOCKS[dtype].scheme
+        if plan.kept:
+            return join(dtype, plan.source.blocks(start, stop)), SquareSums()
+        original = plan.source.floats(start, stop)
+        blocks = round_to_least_error(original, scheme, plan.importance)
+        return join(dtype, blocks), square_sums(original, values(blocks))
+    original = plan.source.floats(start, stop)
+    if not np.isfinite(original).all():
+        raise RoundingError("it holds values that are not finite")
+    stored, back = _as_floats(original, dtype)
+    return stored, SquareSums() if plan.kept else square_sums(original, back)
+
+
+def _as_floats(rows: Floats, dtype: str) -> tuple[Bytes, Floats]:
+    """Rows stored as F32, F16 or BF16, rounded to nearest, ties to even, and what they then hold."""
+    if dtype == "F16":
+        with np.errstate(over="ignore"):
+            halves = rows.astype("<f2")
+        if not np.isfinite(halves).all():
+            raise RoundingError(f"it holds {np.abs(rows).max():g}, and a half ends at 65504")
+        return halves.view(np.uint8), halves.astype(np.float32)
+    bits = np.ascontiguousarray(rows, "<f4").view("<u4")
+    if dtype == "BF16":
+        upper = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
+        return upper.astype("<u2").view(np.uint8), (upper << np.uint32(16)).view("<f4")
+    return bits.view(np.uint8), rows

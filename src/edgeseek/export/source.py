@@ -1,0 +1,256 @@
+"""A model to be exported, whatever it is stored as: its tensors by package name, read in pieces of rows.
+
+Rows are in the package's order (one RoPE convention), so that a format decides alone how it wants them.
+Knows nothing of output formats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from edgeseek.architectures import ModelConfig, TensorRule, parse_config, tensor_rules
+from edgeseek.checkpoints import Checkpoint, LazyTensor, open_checkpoint
+from edgeseek.checkpoints.base import TextAssets
+from edgeseek.errors import UnsupportedCheckpointError
+from edgeseek.package import Package, PackedTensor, is_package, open_package
+from edgeseek.package.pieces import restore_head_rows
+from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS, split
+from edgeseek.quantize.packing import Blocks, Bytes, Floats, first_rows, unpack, unpack_blocks, values
+from edgeseek.quantize.rtn import FLOAT_BYTES, floats
+from edgeseek.quantize.schemes import SCHEMES, interleave, stored_bytes
+
+
+class SourceTensor(Protocol):
+    """One tensor: `shape` is (rows, columns) or (n,); a vector is read as one row."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Logical shape."""
+        ...
+
+    @property
+    def scheme(self) -> str:
+        """What the values are stored as: a scheme's name, or "bf16"."""
+        ...
+
+    @property
+    def unit(self) -> int:
+        """Pieces begin at multiples of this many rows."""
+        ...
+
+    def blocks(self, start: int, stop: int, /) -> Blocks:
+        """Codes and scales of rows [start, stop) of a scheme that has codes."""
+        ...
+
+    def floats(self, start: int, stop: int, /) -> Floats:
+        """Rows [start, stop) as float32 [rows, columns]."""
+        ...
+
+
+class ModelSource(Protocol):
+    """A model that can be exported."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its hyper-parameters."""
+        ...
+
+    @property
+    def tensors(self) -> Mapping[str, SourceTensor]:
+        """Every tensor by package name."""
+        ...
+
+    @property
+    def text(self) -> TextAssets:
+        """Tokenizer, chat template and sampling defaults."""
+        ...
+
+    @property
+    def gguf_metadata(self) -> Mapping[str, Any]:
+        """All metadata but the `tokenizer.*` arrays where it comes from a GGUF, else empty."""
+        ...
+
+
+class CheckpointSource:
+    """A Hugging Face folder or a GGUF.
+
+    Raises CheckpointError for what cannot be read, and for latent attention, whose matrices a package holds
+    otherwise than a checkpoint.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.config = parse_config(checkpoint)
+        rules = tensor_rules(self.config, checkpoint)
+        if any(rule.head_rows or rule.unpermute_rows for rule in rules):
+            raise UnsupportedCheckpointError(
+                f"{checkpoint.path}: {self.config.architecture} has latent attention, "
+                f"which cannot be exported yet"
+            )
+        self.tensors: Mapping[str, SourceTensor] = MappingProxyType(
+            {rule.name: _CheckpointTensor(rule, checkpoint.tensors[rule.source]) for rule in rules}
+        )
+        self.text = checkpoint.text_assets
+        self.gguf_metadata: Mapping[str, Any] = (
+            checkpoint.raw_config if checkpoint.kind == "gguf" else MappingProxyType({})
+        )
+        named = self.gguf_metadata.get("general.name")
+        self.name = named if isinstance(named, str) and named else checkpoint.path.stem
+
+
+class PackageSource:
+    """A package; what its tensors hold is exported as it is wherever the format can."""
+
+    gguf_metadata: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, package: Package) -> None:
+        self.config = package.config
+        self.name = package.name
+        self.tensors: Mapping[str, SourceTensor] = MappingProxyType(
+            {name: _PackageTensor(tensor) for name, tensor in package.tensors.items()}
+        )
+        self.text = TextAssets(
+            tokenizer_json=package.tokenizer_json,
+            chat_template=package.chat_template,
+            generation_config=package.generation_config,
+        )
+
+
+@contextmanager
+def open_source(path: Path) -> Iterator[ModelSource]:
+    """The package, Hugging Face folder or GGUF at `path`, until the block is left.
+
+    Raises UnknownModelError, CheckpointError or PackageError.
+    """
+    if is_package(path):
+        with open_package(path) as package:
+            yield PackageSource(package)
+    else:
+        with open_checkpoint(path) as checkpoint:
+            yield CheckpointSource(checkpoint)
+
+
+@dataclass(frozen=True)
+class _CheckpointTensor:
+    rule: TensorRule
+    stored: LazyTensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.rule.shape
+
+    @property
+    def scheme(self) -> str:
+        dtype = self.stored.dtype
+        if dtype in GGUF_BLOCKS:
+            return GGUF_BLOCKS[dtype].scheme
+        # F8 arrives scaled, as float32.
+        return "f32" if dtype.startswith("F8") else dtype.lower()
+
+    @property
+    def unit(self) -> int:
+        return self.rule.shape[0] // self.rule.unpermute_heads if self.rule.unpermute_heads else 1
+
+    def blocks(self, start: int, stop: int) -> Blocks:
+        return split(self.stored.dtype, self._raw(start, stop))
+
+    def floats(self, start: int, stop: int) -> Floats:
+        raw = self._raw(start, stop)
+        if self.stored.dtype in FLOAT_BYTES:
+            return floats(self.stored.dtype, raw)
+        return values(split(self.stored.dtype, raw))
+
+    def _raw(self, start: int, stop: int) -> Bytes:
+        first = self.rule.first_row
+        raw = self.stored.read_rows(first + start, first + stop)
+        if not self.rule.unpermute_heads:
+            return raw
+        if len(self.shape) == 2:
+            return restore_head_rows(raw, self.unit)
+        items = raw.reshape(self.shape[0], -1)
+        return restore_head_rows(items, self.unit).reshape(1, -1)
+
+
+@dataclass(frozen=True)
+class _PackageTensor:
+    tensor: PackedTensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.shape
+
+    @property
+    def scheme(self) -> str:
+        return self.tensor.scheme
+
+    @property
+    def unit(self) -> int:
+        return interleave(self.tensor.layout)
+
+    def blocks(self, start: int, stop: int) -> Blocks:
+        data, shape = self._part(start, stop)
+        return first_rows(unpack_blocks(data, self.tensor.scheme, self.tensor.layout, shape), stop - start)
+
+    def floats(self, start: int, stop: int) -> Floats:
+        if len(self.shape) == 1:
+            return unpack(self.tensor.data, self.scheme, self.tensor.layout, self.shape)[None]
+        data, shape = self._part(start, stop)
+        return unpack(data, self.tensor.scheme, self.tensor.layout, shape)
+
+    def _part(self, start: int, stop: int) -> tuple[Bytes, tuple[int, int]]:
+        """The stored bytes of whole tiles, and the logical shape of what they hold."""
+        shape = (stop - start, self.shape[1])
+        tile = stored_bytes(self.tensor.scheme, self.tensor.layout, (1, self.shape[1]))
+        first = start // self.unit * tile
+        return self.tensor.data[first : first + math.ceil(shape[0] / self.unit) * tile], shape
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A vector that follows from the config and lies in no file."""
+
+    vector: Floats
+    scheme: str = "f32"
+    unit: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,)."""
+        return self.vector.shape
+
+    def blocks(self, _start: int, _stop: int) -> Blocks:
+        """No floats have any: raises ValueError."""
+        raise ValueError("floats have no codes")
+
+    def floats(self, _start: int, _stop: int) -> Floats:
+        """The vector as one row."""
+        return self.vector[None]
+
+
+def has_codes(scheme: str) -> bool:
+    """Whether values of this scheme are codes times scales rather than floats."""
+    return scheme in SCHEMES and SCHEMES[scheme].code_bits > 0
+
+
+def row_ranges(tensor: SourceTensor, unit: int, weights: int) -> Iterator[tuple[int, int]]:
+    """Row ranges of about `weights` weights that begin at multiples of `unit` and of the tensor's own."""
+    if len(tensor.shape) == 1:
+        yield 0, 1
+        return
+    rows, columns = tensor.shape
+    whole = int(np.lcm(unit, tensor.unit))
+    step = max(whole, weights // columns // whole * whole)
+    for start in range(0, rows, step):
+        yield start, min(start + step, rows)
