@@ -32,7 +32,7 @@ def package_of(
 def package_of_gguf(model: TinyModel, folder: Path, scheme: Scheme = "f32") -> Package:
     """The package of `model` at `scheme`, made in `folder` by way of a GGUF."""
     vocabulary = json.dumps(tokenizer_json()).encode()
-    return _converted(
+    return converted(
         write_gguf(model, folder / "model.gguf"), folder / "package-of-gguf", vocabulary, scheme
     )
 
@@ -40,10 +40,11 @@ def package_of_gguf(model: TinyModel, folder: Path, scheme: Scheme = "f32") -> P
 def package_folder(checkpoint_folder: Path, target: Path, scheme: Scheme) -> Package:
     """Convert a Hugging Face folder to a package at `scheme` and open it."""
     vocabulary = (checkpoint_folder / "tokenizer.json").read_bytes()
-    return _converted(checkpoint_folder, target, vocabulary, scheme)
+    return converted(checkpoint_folder, target, vocabulary, scheme)
 
 
-def _converted(source: Path, target: Path, vocabulary: bytes, scheme: Scheme) -> Package:
+def converted(source: Path, target: Path, vocabulary: bytes, scheme: Scheme | None) -> Package:
+    """Convert a checkpoint to a package at `scheme` (None: what it is stored as) and open it."""
     with open_checkpoint(source) as checkpoint:
         convert(
             checkpoint,
