@@ -1,6 +1,7 @@
-"""The tiny models with experts as GGUF files, written by the public `gguf` package as llama.cpp's converter does.
+"""The tiny models with experts as GGUF files, as llama.cpp's converter writes them.
 
-Nothing of edgeseek takes part: the stacks of experts, the order of Q and K rows and the keys are written out here.
+Nothing of edgeseek takes part: the stacks of experts, the order of Q and K rows and the keys are written out
+here, by means of the public `gguf` package.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ def stored_tensors(model: TinyExperts) -> dict[str, Floats]:
     return {**out, **{name: np.stack(values) for name, values in stacks.items()}}
 
 
-def write_gguf(model: TinyExperts, path: Path, types: Mapping[str, gguf.GGMLQuantizationType] | None = None) -> Path:
-    """Make the GGUF of `model` at `path` and return it; all F32, or as `types` says by the name's middle part."""
+def write_gguf(
+    model: TinyExperts, path: Path, types: Mapping[str, gguf.GGMLQuantizationType] | None = None
+) -> Path:
+    """Make the GGUF of `model` at `path` and return it; all F32, or as `types` says by name."""
     config = model.config()
     writer = gguf.GGUFWriter(path, "deepseek")
     writer.add_block_count(model.layers)

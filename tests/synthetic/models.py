@@ -32,9 +32,7 @@ def package_of(
 def package_of_gguf(model: TinyModel, folder: Path, scheme: Scheme = "f32") -> Package:
     """The package of `model` at `scheme`, made in `folder` by way of a GGUF."""
     vocabulary = json.dumps(tokenizer_json()).encode()
-    return converted(
-        write_gguf(model, folder / "model.gguf"), folder / "package-of-gguf", vocabulary, scheme
-    )
+    return converted(write_gguf(model, folder / "model.gguf"), folder / "package-of-gguf", vocabulary, scheme)
 
 
 def package_folder(checkpoint_folder: Path, target: Path, scheme: Scheme) -> Package:

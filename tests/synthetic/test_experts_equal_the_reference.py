@@ -63,7 +63,8 @@ def test_a_gguf_gives_the_bytes_of_its_folder(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "part", ["mlp.gate.weight", "shared_experts.down_proj.weight", "experts.5.up_proj.weight", "correction_bias"]
+    "part",
+    ["mlp.gate.weight", "shared_experts.down_proj.weight", "experts.5.up_proj.weight", "correction_bias"],
 )
 def test_a_part_that_is_left_out_shows(part: str, tmp_path: Path) -> None:
     case = CASES["corrected-groups"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from edgeseek.architectures import MoE
 from edgeseek.cli import options
 from edgeseek.cli.progress import Progress
 from edgeseek.cli.services import services_of
@@ -61,6 +62,7 @@ def _print(terminal: Terminal, package: Package, tensors: bool, verified: bool) 
         ("layers", str(config.num_layers)),
         ("hidden size", str(config.hidden_size)),
         ("feed-forward size", str(config.intermediate_size)),
+        *_experts(config.moe),
         (
             "heads",
             f"{config.num_heads} of {config.head_dim} dimensions, {config.num_kv_heads} for keys and values",
@@ -140,6 +142,17 @@ def _by_scheme(tensors: Mapping[str, PackedTensor]) -> dict[str, tuple[int, int,
 
 def _parameters(package: Package) -> int:
     return sum(math.prod(tensor.shape) for tensor in package.tensors.values())
+
+
+def _experts(moe: MoE | None) -> list[tuple[str, str]]:
+    if moe is None:
+        return []
+    text = f"{moe.experts_per_token} of {moe.num_experts} a token, each of size {moe.intermediate_size}"
+    if moe.groups > 1:
+        text += f", from {moe.groups_per_token} of {moe.groups} groups"
+    if moe.shared_size:
+        text += f"; shared ones of size {moe.shared_size}"
+    return [("experts", f"{text}; from layer {moe.first_layer} on")]
 
 
 def _rope(package: Package) -> str:

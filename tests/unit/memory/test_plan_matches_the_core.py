@@ -11,8 +11,9 @@ from edgeseek.architectures import LatentAttention, ModelConfig
 from edgeseek.errors import UsageError
 from edgeseek.memory import planner
 from edgeseek.runtime.native import NativeBackend
+from tests.make_models import tiny_experts
 from tests.make_models.tiny import CASES
-from tests.synthetic.models import package_of
+from tests.synthetic.models import package_folder, package_of
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -43,3 +44,14 @@ def test_a_token_of_v2_lite_takes_31104_bytes() -> None:
     latent = LatentAttention(rank=512, plain_dim=128, rotated_dim=64, value_dim=128)
     config = ModelConfig("deepseek_v2", 102400, 2048, 10944, 27, 16, 16, 192, 163840, 1e-6, latent=latent)
     assert planner.kv_bytes_per_token(config) == 31_104
+
+
+@pytest.mark.parametrize("name", ["greedy", "greedy-scaled", "corrected-groups"])
+def test_experts_take_the_work_buffers_that_were_planned(name: str, tmp_path: Path) -> None:
+    folder = tiny_experts.write(tiny_experts.CASES[name], tmp_path / "folder")
+    with package_folder(folder, tmp_path / "package", "q8") as package:
+        backend = NativeBackend(package, blocks=7, threads=1, max_step_tokens=24)
+        wider = _core.Runner(backend._model, backend._pool, _core.ThreadPool(2), None, 24)
+        per_thread = wider.buffer_bytes - backend._runner.buffer_bytes
+        assert planner.work_bytes(package.config, 24) == backend._runner.buffer_bytes - per_thread
+        assert per_thread <= planner.THREAD_BYTES
