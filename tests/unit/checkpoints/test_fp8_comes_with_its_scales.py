@@ -58,7 +58,10 @@ def test_every_code_has_the_value_of_the_format() -> None:
 
 
 def test_rows_are_values_times_the_scales_of_their_blocks(tmp_path: Path) -> None:
-    tensors = {"a.weight": ("F8_E4M3", codes()), "a.weight_scale_inv": ("F32", scales())}
+    tensors: dict[str, tuple[str, npt.NDArray[Any]]] = {
+        "a.weight": ("F8_E4M3", codes()),
+        "a.weight_scale_inv": ("F32", scales()),
+    }
     with open_checkpoint(write(tmp_path, tensors)) as checkpoint:
         assert list(checkpoint.tensors) == ["a.weight"]
         tensor = checkpoint.tensors["a.weight"]
