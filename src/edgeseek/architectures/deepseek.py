@@ -9,14 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from edgeseek.architectures.decoder import (
-    Biases,
-    decoder_rules,
-    decoder_shapes,
-    gguf_config,
-    huggingface_config,
-    permuted,
-)
+from edgeseek.architectures.decoder import Biases, decoder_rules, decoder_shapes, permuted
+from edgeseek.architectures.decoder_config import gguf_config, huggingface_config
 from edgeseek.architectures.family import Family
 from edgeseek.architectures.fields import config_fields
 from edgeseek.architectures.spec import ModelConfig, TensorRule

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edgeseek.architectures.decoder import huggingface_config
+from edgeseek.architectures.decoder_config import huggingface_config
 from edgeseek.architectures.deepseek_v2 import latent_decoder_rules, shapes
 from edgeseek.architectures.family import Family
 from edgeseek.architectures.fields import config_fields
