@@ -72,9 +72,14 @@ def llama3_factors(scaling: dict[str, Any], theta: float, dims: int) -> Floats:
 
 
 def has_gguf_form(model: TinyModel) -> bool:
-    """Whether GGUF can say what `model` is: not "dynamic" scaling, nor windows of some layers only."""
+    """Whether `write_gguf` can say what `model` is.
+
+    GGUF has neither "dynamic" scaling nor windows of some layers only; `latent_gguf.py` writes latent
+    attention.
+    """
+    grouped = model.architecture in ("llama", "qwen2", "qwen3")
     scaling = _scaling(model.config())
-    return scaling.get("rope_type") != "dynamic" and "use_sliding_window" not in model.extra
+    return grouped and scaling.get("rope_type") != "dynamic" and "use_sliding_window" not in model.extra
 
 
 def write_gguf(model: TinyModel, path: Path) -> Path:
