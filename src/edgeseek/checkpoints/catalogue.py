@@ -180,4 +180,14 @@ _ENTRIES = (
         HubSource("deepseek-ai/deepseek-moe-16b-chat"),
         "DeepSeek-MoE 16B, of which 2.8B work on a token, chat",
     ),
+    CatalogueEntry(
+        "deepseek-v2-lite-chat",
+        HubSource("deepseek-ai/DeepSeek-V2-Lite-Chat"),
+        "DeepSeek-V2-Lite 16B, of which 2.4B work on a token, chat",
+    ),
+    CatalogueEntry(
+        "deepseek-coder-v2-lite-instruct",
+        HubSource("deepseek-ai/DeepSeek-Coder-V2-Lite-Instruct"),
+        "DeepSeek-Coder-V2-Lite 16B, of which 2.4B work on a token, code chat",
+    ),
 )

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from edgeseek.architectures import ModelConfig, Rope, expected_tensors, parse_config
+from edgeseek.architectures.rope import softmax_scale
 from edgeseek.checkpoints.catalogue import HubSource, entries
 from tests.unit.architectures.fake_checkpoint import FakeCheckpoint
 from tests.unit.architectures.published_configs import PUBLISHED
@@ -52,3 +53,10 @@ def test_r1_0528_qwen3_has_yarn_that_leaves_cosines_alone() -> None:
     assert (config.rope.kind, config.rope.factor, config.rope.original_context) == ("yarn", 4.0, 32768)
     assert config.rope.attention_factor == pytest.approx(1.0, abs=1e-12)
     assert (config.head_dim, config.max_context) == (128, 131072)
+
+
+def test_v2_lite_has_the_published_softmax_scale_and_context() -> None:
+    config = config_of("deepseek-ai/DeepSeek-V2-Lite-Chat")
+    assert (config.head_dim, config.rotary_dim, config.max_context) == (192, 64, 163840)
+    assert config.rope.attention_factor == 1.0
+    assert softmax_scale(config.rope, config.head_dim) == pytest.approx(0.1147214, abs=5e-8)

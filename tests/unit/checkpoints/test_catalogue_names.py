@@ -24,6 +24,8 @@ HUB_NAMES = {
     "deepseek-r1-distill-llama-8b": "deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
     "deepseek-r1-0528-qwen3-8b": "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
     "deepseek-moe-16b-chat": "deepseek-ai/deepseek-moe-16b-chat",
+    "deepseek-v2-lite-chat": "deepseek-ai/DeepSeek-V2-Lite-Chat",
+    "deepseek-coder-v2-lite-instruct": "deepseek-ai/DeepSeek-Coder-V2-Lite-Instruct",
     "deepseek-coder-1.3b-base": "deepseek-ai/deepseek-coder-1.3b-base",
     "deepseek-coder-1.3b-instruct": "deepseek-ai/deepseek-coder-1.3b-instruct",
     "deepseek-llm-7b-chat": "deepseek-ai/deepseek-llm-7b-chat",
