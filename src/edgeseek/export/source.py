@@ -19,12 +19,10 @@ import numpy as np
 from edgeseek.architectures import ModelConfig, TensorRule, parse_config, tensor_rules
 from edgeseek.checkpoints import Checkpoint, LazyTensor, open_checkpoint
 from edgeseek.checkpoints.base import TextAssets
-from edgeseek.errors import UnsupportedCheckpointError
 from edgeseek.package import Package, PackedTensor, is_package, open_package
-from edgeseek.package.pieces import restore_head_rows
+from edgeseek.package.pieces import as_floats, stored_rows, transposed_heads
 from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS, split
-from edgeseek.quantize.packing import Blocks, Bytes, Floats, first_rows, unpack, unpack_blocks, values
-from edgeseek.quantize.rtn import FLOAT_BYTES, floats
+from edgeseek.quantize.packing import Blocks, Bytes, Floats, first_rows, unpack, unpack_blocks
 from edgeseek.quantize.schemes import SCHEMES, interleave, stored_bytes
 
 
@@ -85,20 +83,11 @@ class ModelSource(Protocol):
 
 
 class CheckpointSource:
-    """A Hugging Face folder or a GGUF.
-
-    Raises CheckpointError for what cannot be read, and for latent attention, whose matrices a package holds
-    otherwise than a checkpoint.
-    """
+    """A Hugging Face folder or a GGUF. Raises CheckpointError for what cannot be read."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.config = parse_config(checkpoint)
         rules = tensor_rules(self.config, checkpoint)
-        if any(rule.head_rows or rule.unpermute_rows for rule in rules):
-            raise UnsupportedCheckpointError(
-                f"{checkpoint.path}: {self.config.architecture} has latent attention, "
-                f"which cannot be exported yet"
-            )
         self.tensors: Mapping[str, SourceTensor] = MappingProxyType(
             {rule.name: _CheckpointTensor(rule, checkpoint.tensors[rule.source]) for rule in rules}
         )
@@ -154,33 +143,27 @@ class _CheckpointTensor:
     @property
     def scheme(self) -> str:
         dtype = self.stored.dtype
-        if dtype in GGUF_BLOCKS:
-            return GGUF_BLOCKS[dtype].scheme
-        # F8 arrives scaled, as float32.
-        return "f32" if dtype.startswith("F8") else dtype.lower()
+        # F8 arrives scaled, as float32; transposed values are no stored rows.
+        if dtype.startswith("F8") or self._transposed:
+            return "f32"
+        return GGUF_BLOCKS[dtype].scheme if dtype in GGUF_BLOCKS else dtype.lower()
 
     @property
     def unit(self) -> int:
-        return self.rule.shape[0] // self.rule.unpermute_heads if self.rule.unpermute_heads else 1
+        heads = self.rule.head_rows.heads if self.rule.head_rows else self.rule.unpermute_heads
+        return self.rule.shape[0] // heads if heads else 1
 
     def blocks(self, start: int, stop: int) -> Blocks:
-        return split(self.stored.dtype, self._raw(start, stop))
+        return split(self.stored.dtype, stored_rows(self.rule, self.stored, start, stop))
 
     def floats(self, start: int, stop: int) -> Floats:
-        raw = self._raw(start, stop)
-        if self.stored.dtype in FLOAT_BYTES:
-            return floats(self.stored.dtype, raw)
-        return values(split(self.stored.dtype, raw))
+        rows = as_floats(self.stored.dtype, stored_rows(self.rule, self.stored, start, stop))
+        part = self.rule.head_rows
+        return transposed_heads(rows, part.count) if part is not None and part.transposed else rows
 
-    def _raw(self, start: int, stop: int) -> Bytes:
-        first = self.rule.first_row
-        raw = self.stored.read_rows(first + start, first + stop)
-        if not self.rule.unpermute_heads:
-            return raw
-        if len(self.shape) == 2:
-            return restore_head_rows(raw, self.unit)
-        items = raw.reshape(self.shape[0], -1)
-        return restore_head_rows(items, self.unit).reshape(1, -1)
+    @property
+    def _transposed(self) -> bool:
+        return self.rule.head_rows is not None and self.rule.head_rows.transposed
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edgeseek.architectures import TensorRule
+from edgeseek.checkpoints.base import LazyTensor
 from edgeseek.errors import UnsupportedCheckpointError
 from edgeseek.package.plan import PlannedTensor
 from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS, split
@@ -76,12 +78,10 @@ def row_ranges(plan: PlannedTensor, weights: int = PIECE_WEIGHTS) -> Iterator[tu
 def make_piece(plan: PlannedTensor, start: int, stop: int) -> Piece:
     """Read and pack rows [start, stop) of `plan`; for a vector, all of it."""
     rule = plan.rule
-    raw = _read(plan, start, stop)
+    raw = stored_rows(rule, plan.source, start, stop)
     try:
         if len(rule.shape) == 1:
             return _vector_piece(plan, raw)
-        if rule.unpermute_heads:
-            raw = restore_head_rows(raw, rule.shape[0] // rule.unpermute_heads, rule.unpermute_rows)
         blocks, sums = _convert(plan, raw)
     except RoundingError as error:
         raise UnsupportedCheckpointError(
@@ -90,14 +90,23 @@ def make_piece(plan: PlannedTensor, start: int, stop: int) -> Piece:
     return Piece(pack(blocks, plan.layout), stop == rule.shape[0], sums)
 
 
-def _read(plan: PlannedTensor, start: int, stop: int) -> Bytes:
-    """Stored bytes of what becomes rows [start, stop)."""
-    rule, part = plan.rule, plan.rule.head_rows
+def stored_rows(rule: TensorRule, source: LazyTensor, start: int, stop: int) -> Bytes:
+    """Stored bytes of what becomes rows [start, stop), in the package's order; a vector is one row.
+
+    Where heads matter, `start` and `stop` are at whole heads.
+    """
+    part = rule.head_rows
     if part is None:
-        return plan.source.read_rows(rule.first_row + start, rule.first_row + stop)
-    each = rule.shape[0] // part.heads
-    first = [head * part.total + part.first for head in range(start // each, stop // each)]
-    return np.concatenate([plan.source.read_rows(row, row + part.count) for row in first])
+        raw = source.read_rows(rule.first_row + start, rule.first_row + stop)
+    else:
+        each = rule.shape[0] // part.heads
+        first = [head * part.total + part.first for head in range(start // each, stop // each)]
+        raw = np.concatenate([source.read_rows(row, row + part.count) for row in first])
+    if not rule.unpermute_heads:
+        return raw
+    rows = raw if len(rule.shape) == 2 else raw.reshape(rule.shape[0], -1)
+    head_dim = rule.shape[0] // rule.unpermute_heads
+    return restore_head_rows(rows, head_dim, rule.unpermute_rows).reshape(raw.shape)
 
 
 def restore_head_rows(rows: Bytes, head_dim: int, rotated: int = 0) -> Bytes:
@@ -110,11 +119,6 @@ def restore_head_rows(rows: Bytes, head_dim: int, rotated: int = 0) -> Bytes:
 
 
 def _vector_piece(plan: PlannedTensor, raw: Bytes) -> Piece:
-    rule = plan.rule
-    if rule.unpermute_heads:
-        items = raw.reshape(rule.shape[0], FLOAT_BYTES[plan.source.dtype])
-        head_dim = rule.shape[0] // rule.unpermute_heads
-        raw = restore_head_rows(items, head_dim, rule.unpermute_rows).reshape(1, -1)
     vector = floats(plan.source.dtype, raw)
     if not np.isfinite(vector).all():
         raise RoundingError("it holds values that are not finite")
@@ -124,19 +128,20 @@ def _vector_piece(plan: PlannedTensor, raw: Bytes) -> Piece:
 def _convert(plan: PlannedTensor, raw: Bytes) -> tuple[Blocks, SquareSums]:
     dtype, part = plan.source.dtype, plan.rule.head_rows
     if part is not None and part.transposed:
-        return _rounded(plan, _transposed_heads(_as_floats(dtype, raw), part.count))
+        return _rounded(plan, transposed_heads(as_floats(dtype, raw), part.count))
     if plan.action == "kept" and dtype in GGUF_BLOCKS:
         return split(dtype, raw), SquareSums()
     if plan.exact and dtype in FLOAT_BYTES:
         return float_blocks(dtype, raw, plan.scheme), SquareSums()
-    return _rounded(plan, _as_floats(dtype, raw))
+    return _rounded(plan, as_floats(dtype, raw))
 
 
-def _as_floats(dtype: str, raw: Bytes) -> Floats:
+def as_floats(dtype: str, raw: Bytes) -> Floats:
+    """Stored rows of any type that is read, as float32."""
     return floats(dtype, raw) if dtype in FLOAT_BYTES else values(split(dtype, raw))
 
 
-def _transposed_heads(rows: Floats, count: int) -> Floats:
+def transposed_heads(rows: Floats, count: int) -> Floats:
     """Heads of `count` rows each, transposed: [heads * count, n] becomes [heads * n, count]."""
     heads = rows.reshape(-1, count, rows.shape[1]).transpose(0, 2, 1)
     return np.ascontiguousarray(heads).reshape(-1, count)
