@@ -1,4 +1,4 @@
-"""Write a model as a GGUF for llama.cpp: python examples/write_gguf.py SOURCE OUTPUT.gguf [Q4_0|Q4_K_M|...]"""
+"""Write a model as a GGUF for llama.cpp: python examples/write_gguf.py SOURCE OUTPUT.gguf [Q4_K_M]"""
 
 from __future__ import annotations
 
