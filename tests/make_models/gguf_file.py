@@ -14,7 +14,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-from tests.make_models.tiny import TinyModel, tensors
+from tests.make_models.tiny import VOCAB_SIZE, TinyModel, tensors
 
 Floats = npt.NDArray[np.float32]
 _TOP = {
@@ -94,6 +94,8 @@ def write_gguf(model: TinyModel, path: Path) -> Path:
     writer.add_head_count_kv(model.kv_heads)
     writer.add_key_length(model.head_dim)
     writer.add_value_length(model.head_dim)
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_vocab_size(VOCAB_SIZE)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_rope_dimension_count(model.head_dim)
     scaling = _scaling(config)
