@@ -190,7 +190,7 @@ def expected(model: TinyExperts, ids: list[int], changed: Mapping[str, Floats] |
         chosen, margins = zip(*(route(model, weights, f"{prefix}mlp.gate.", row) for row in y), strict=True)
         routing[layer] = np.stack(chosen)
         margin = min(margin, *margins)
-        x = x + _experts(model, weights, f"{prefix}mlp.", y, routing[layer])
+        x = x + experts_output(model, weights, f"{prefix}mlp.", y, routing[layer])
     logits = _normed(x, weights["model.norm.weight"]) @ weights["lm_head.weight"].T
     return Expected(logits, routing, float(margin))
 
@@ -235,9 +235,10 @@ def route(
     return result, float(margin)
 
 
-def _experts(
+def experts_output(
     model: TinyExperts, weights: Mapping[str, Doubles], prefix: str, y: Doubles, routing: Doubles
 ) -> Doubles:
+    """What a layer adds for its normed rows `y`, given the weight of each expert for each of them."""
     out = np.zeros_like(y)
     for token, row in enumerate(y):
         for expert in np.flatnonzero(routing[token]):
