@@ -151,6 +151,8 @@ class LLM:
         memory = plan(
             package.config,
             package.weight_bytes,
+            # A copy is made of everything, and nothing of it can be dropped.
+            expert_bytes=0 if preload == "copy" else package.expert_bytes,
             limits=memory_available(settings),
             context=context,
             slots=slots,

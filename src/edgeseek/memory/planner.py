@@ -62,6 +62,9 @@ class MemoryPlan:
     available: int
     #: Name of the limit behind `available`.
     decided_by: str
+    #: Of the experts' weights, what does not fit: it is read from the disk when a token is routed there, and
+    #: dropped again by the kernel. Not in `weights`.
+    experts_on_disk: int = 0
 
     @property
     def needed(self) -> int:
@@ -72,6 +75,8 @@ class MemoryPlan:
     def summary(self) -> str:
         """One line for the terminal: the context, why, and the bytes behind it."""
         kinds = f"weights {_mb(self.weights)}, KV {_mb(self.kv)}"
+        if self.experts_on_disk:
+            kinds += f"; {_mb(self.experts_on_disk)} of experts are read from the disk when needed"
         return (
             f"context {self.context} ({self.context_reason}); needs {_mb(self.needed)} ({kinds}) "
             f"of {_mb(self.available)} available by {self.decided_by}"
@@ -166,6 +171,7 @@ def plan(
     config: ModelConfig,
     weight_bytes: int,
     *,
+    expert_bytes: int = 0,
     limits: MemoryLimits,
     context: int | None = None,
     slots: int = 1,
@@ -180,7 +186,9 @@ def plan(
     `context` is in tokens; None takes the least of the model's own, DEFAULT_CONTEXT and what fits.
     `slots` is how many such contexts the pool holds. `logit_rows` is the most rows of logits in a step
     (default: one per slot, and STEP_SEQUENCES at least). `budget` caps the bytes; it takes no reserve,
-    since whoever states it has chosen it. `kv` is how keys and values are stored.
+    since whoever states it has chosen it. `kv` is how keys and values are stored. `expert_bytes` of the
+    weights belong to experts and may stay on the disk where memory is short, all but as many as one token
+    needs.
 
     Raises UsageError for a number that makes no sense, ContextTooLongError, and DoesNotFitError with the
     figures where the model or the asked context does not fit.
@@ -193,13 +201,16 @@ def plan(
     runtime = runtime_bytes(config, threads)
     block_bytes = KV_BLOCK_TOKENS * kv_bytes_per_token(config, kv)
     fixed = weight_bytes + work + logits + runtime
-    fitting = (available - fixed) // (block_bytes * slots) * KV_BLOCK_TOKENS
-
     wanted, reason = _wanted_context(config, context)
+    spare = _idle_expert_bytes(config, expert_bytes)
+    on_disk = min(spare, max(0, fixed + kv_blocks(wanted, slots) * block_bytes - available))
+    fixed -= on_disk
+    fitting = (available - fixed) // (block_bytes * slots) * KV_BLOCK_TOKENS
     if fitting < wanted:
         if context is not None or fitting <= 0:
             needed = fixed + kv_blocks(wanted if context else 1, slots) * block_bytes
-            raise _does_not_fit(needed, available, decided_by, weight_bytes, wanted, fitting, slots)
+            weights = weight_bytes - on_disk
+            raise _does_not_fit(needed, available, decided_by, weights, wanted, fitting, slots)
         wanted, reason = fitting, "what fits"
     blocks = kv_blocks(wanted, slots)
     return MemoryPlan(
@@ -207,7 +218,7 @@ def plan(
         context_reason=reason,
         slots=slots,
         blocks=blocks,
-        weights=weight_bytes,
+        weights=weight_bytes - on_disk,
         kv=blocks * block_bytes,
         work=work,
         logits=logits,
@@ -215,7 +226,15 @@ def plan(
         reserve=reserve,
         available=available,
         decided_by=decided_by,
+        experts_on_disk=on_disk,
     )
+
+
+def _idle_expert_bytes(config: ModelConfig, expert_bytes: int) -> int:
+    """Of the experts' bytes, those that a token does not touch."""
+    if config.moe is None:
+        return 0
+    return expert_bytes - expert_bytes * config.moe.experts_per_token // config.moe.num_experts
 
 
 def largest_context(config: ModelConfig, planned: MemoryPlan) -> int:

@@ -53,7 +53,12 @@ def alignment_of(name: str, size: int) -> int:
 
     An expert starts on a page of its own, since it may be read when its neighbours are not.
     """
-    return LARGE_ALIGNMENT if size > LARGE_TENSOR or ".experts." in name else ALIGNMENT
+    return LARGE_ALIGNMENT if size > LARGE_TENSOR or is_expert(name) else ALIGNMENT
+
+
+def is_expert(name: str) -> bool:
+    """Whether the tensor of that name is read only when a token is routed to it."""
+    return ".experts." in name
 
 
 def lay_out(tensors: Sequence[tuple[str, str, int]]) -> Container:

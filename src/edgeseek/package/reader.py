@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from edgeseek.architectures import ModelConfig
 from edgeseek.errors import PackageDamagedError, PackageError, PackageFormatError
-from edgeseek.package.container import alignment_of, header_length, parse_header
+from edgeseek.package.container import alignment_of, header_length, is_expert, parse_header
 from edgeseek.package.manifest import (
     GENERATION_NAME,
     MANIFEST_NAME,
@@ -87,6 +87,12 @@ class Package:
     def weight_bytes(self) -> int:
         """Stored bytes of all tensors, without the padding that aligns them."""
         return sum(record.size for record in self.manifest.tensors.values())
+
+    @property
+    def expert_bytes(self) -> int:
+        """Of these, the bytes of experts, which are read only when a token is routed to them."""
+        records = self.manifest.tensors.items()
+        return sum(record.size for name, record in records if is_expert(name))
 
     @property
     def tokenizer_json(self) -> bytes:

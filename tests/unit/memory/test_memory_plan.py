@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeseek.architectures.spec import ModelConfig
+from edgeseek.architectures.spec import ModelConfig, MoE
 from edgeseek.errors import DoesNotFitError, UsageError
 from edgeseek.memory import planner
 from edgeseek.memory.limits import MemoryLimit, MemoryLimits
@@ -181,3 +181,50 @@ def test_a_plan_never_takes_more_than_is_available(
         needed, bound, refused = made.needed, made.available, False
         assert made.context == context or context is None
     assert (needed > bound) == refused
+
+
+def experts(**changes: int) -> ModelConfig:
+    """A model of which an eighth of the experts serves a token."""
+    return config(**changes).with_changes(
+        architecture="deepseek",
+        moe=MoE(num_experts=64, experts_per_token=8, intermediate_size=1408, shared_size=2816),
+    )
+
+
+def test_experts_that_fit_are_planned_like_all_weights() -> None:
+    made = plan(experts(), 2 * GIB, expert_bytes=GIB, limits=limits(8 * GIB, 16 * GIB))
+    assert (made.weights, made.experts_on_disk) == (2 * GIB, 0)
+    assert "disk" not in made.summary
+
+
+def test_experts_that_do_not_fit_stay_on_the_disk_and_the_context_stays() -> None:
+    full = plan(experts(), 9 * GIB, expert_bytes=8 * GIB, limits=limits(32 * GIB, 32 * GIB))
+    made = plan(experts(), 9 * GIB, expert_bytes=8 * GIB, limits=limits(full.needed, 2 * GIB))
+    # What is short is the reserve.
+    assert (made.context, made.experts_on_disk) == (8192, made.reserve)
+    assert made.weights == 9 * GIB - made.reserve
+    assert made.needed == made.available
+    assert (
+        f"{-(-made.reserve // 1_000_000):,} MB of experts are read from the disk when needed" in made.summary
+    )
+
+
+def test_what_one_token_needs_of_the_experts_must_fit() -> None:
+    least = plan(
+        experts(), 9 * GIB, expert_bytes=8 * GIB, budget=4 * GIB, limits=limits(32 * GIB), context=32
+    )
+    assert least.experts_on_disk < 7 * GIB
+    fixed = least.needed - least.weights
+    exact = plan(
+        experts(), 9 * GIB, expert_bytes=8 * GIB, budget=2 * GIB + fixed, limits=limits(32 * GIB), context=32
+    )
+    assert (exact.weights, exact.experts_on_disk) == (2 * GIB, 7 * GIB)
+    short = 2 * GIB + fixed - 1
+    with pytest.raises(DoesNotFitError, match=r"2,148 MB of weights|largest context") as caught:
+        plan(experts(), 9 * GIB, expert_bytes=8 * GIB, budget=short, limits=limits(32 * GIB), context=32)
+    assert caught.value.needed == 2 * GIB + fixed
+
+
+def test_weights_that_are_no_experts_never_stay_on_the_disk() -> None:
+    with pytest.raises(DoesNotFitError):
+        plan(config(), 9 * GIB, expert_bytes=8 * GIB, limits=limits(4 * GIB))
