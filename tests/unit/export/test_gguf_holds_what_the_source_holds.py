@@ -133,8 +133,9 @@ def test_a_package_is_written_as_it_is(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(written[name], values, err_msg=name)
 
 
-def test_a_gguf_keeps_its_own_metadata(tmp_path: Path) -> None:
-    folder = write(CASES["llama-tied"], tmp_path / "folder")
+@pytest.mark.parametrize("name", ["llama-tied", "llama-llama3-rope", "llama-longrope-rope", "qwen3-tied"])
+def test_a_gguf_keeps_its_own_metadata(name: str, tmp_path: Path) -> None:
+    folder = write(CASES[name], tmp_path / "folder")
     first = export(folder, tmp_path / "first.gguf", "F16")
     second = export(first, tmp_path / "second.gguf", "Q8_0")
     with open_checkpoint(first) as before, open_checkpoint(second) as after:
@@ -142,6 +143,8 @@ def test_a_gguf_keeps_its_own_metadata(tmp_path: Path) -> None:
         assert changed == {"general.file_type"}
         assert after.raw_config.keys() == before.raw_config.keys()
         assert after.text_assets.gguf_metadata == before.text_assets.gguf_metadata
+        assert list(after.tensors) == list(before.tensors)
+        assert parse_config(after) == parse_config(before)
 
 
 @pytest.mark.parametrize("name", ["llama-tied", "qwen2-untied"])
