@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgeseek.architectures import MoE
 from edgeseek.cli import options
 from edgeseek.cli.progress import Progress
 from edgeseek.cli.services import services_of
@@ -18,6 +17,7 @@ from edgeseek.cli.terminal import Terminal
 from edgeseek.cli.text import columns, size
 
 if TYPE_CHECKING:
+    from edgeseek.architectures import MoE
     from edgeseek.package import Package, PackedTensor
 
 
