@@ -48,8 +48,7 @@ def fit_with_offsets(values: Floats, weights: Floats | None, highest: int) -> Tw
     for _ in range(_ROUNDS):
         best = _neighbours(values, weights, codes, best)
         best = _refit_both(values, weights, codes, best)
-    chosen, _ = _encode(values, weights, codes, best)
-    return TwoLevel(best.d, best.dmin, best.scale, best.low, chosen)
+    return _chosen(values, weights, codes, best)
 
 
 def fit_signed(values: Floats, weights: Floats | None) -> TwoLevel:
@@ -58,25 +57,25 @@ def fit_signed(values: Floats, weights: Floats | None) -> TwoLevel:
     wanted = fit_scale(values, weights, codes)
     place = np.abs(wanted).argmax(axis=0)[None]
     extreme = np.take_along_axis(wanted, place, axis=0)[0]
-    none = np.zeros_like(wanted)
+
+    def grid(d: Floats, scale: Floats) -> _State:
+        return _measured(values, weights, codes, _Grid(d, np.zeros_like(d), scale, np.zeros_like(scale)))
 
     def starts() -> Iterator[_State]:
         for below in _BELOW:
             d = half(extreme / np.float32(below - 128))
-            scale = _integers(wanted, d, -128, 127)
-            yield _state(values, weights, codes, d, np.zeros_like(d), scale, none)
+            yield grid(d, _integers(wanted, d, -128, 127))
 
     best = _least(starts())
     for _ in range(_ROUNDS):
         for step in (-1, 1):
-            scale = np.clip(best.scale + np.float32(step), -128, 127)
-            best = _by_group(best, _state(values, weights, codes, best.d, best.dmin, scale, none))
-        chosen, _ = _encode(values, weights, codes, best)
-        chosen *= best.scale[:, None]
-        d = half(_ratio(_all(values * chosen, weights), _all(chosen * chosen, weights), best.d))
-        best = _least((best, _state(values, weights, codes, d, best.dmin, best.scale, none)))
-    chosen, _ = _encode(values, weights, codes, best)
-    return TwoLevel(best.d, best.dmin, best.scale, best.low, chosen)
+            scale = np.clip(best.grid.scale + np.float32(step), -128, 127)
+            best = _by_group(best, grid(best.grid.d, scale))
+        chosen, _ = _encode(values, weights, codes, best.grid)
+        chosen *= best.grid.scale[:, None]
+        d = half(_ratio(_all(values * chosen, weights), _all(chosen * chosen, weights), best.grid.d))
+        best = _least((best, grid(d, best.grid.scale)))
+    return _chosen(values, weights, codes, best)
 
 
 def half(values: Floats) -> Floats:
@@ -86,31 +85,36 @@ def half(values: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class _State:
+class _Grid:
+    """The values that codes stand for; fields as in `TwoLevel`."""
+
     d: Floats
     dmin: Floats
     scale: Floats
     low: Floats
-    #: Weighted squared error by group.
+
+
+@dataclass(frozen=True)
+class _State:
+    """A grid and the weighted squared error of each group on it."""
+
+    grid: _Grid
     error: Floats
 
 
-def _state(
-    values: Floats, weights: Floats | None, codes: Codes, d: Floats, dmin: Floats, scale: Floats, low: Floats
-) -> _State:
-    empty = _State(d, dmin, scale, low, scale)
-    _, error = _encode(values, weights, codes, empty)
-    return _State(d, dmin, scale, low, error)
-
-
-def _encode(values: Floats, weights: Floats | None, codes: Codes, state: _State) -> tuple[Floats, Floats]:
+def _encode(values: Floats, weights: Floats | None, codes: Codes, grid: _Grid) -> tuple[Floats, Floats]:
     """The nearest codes and the weighted squared error of each group."""
-    step = state.d * state.scale
-    raised = values if codes.low else values + (state.dmin * state.low)[:, None]
+    step = grid.d * grid.scale
+    # Only grids whose codes begin at 0 are lowered.
+    raised = values if codes.low else values + (grid.dmin * grid.low)[:, None]
     chosen = nearest(raised, step, codes)
     rest = raised - step[:, None] * chosen
     rest *= rest
     return chosen, total(rest, weights)
+
+
+def _measured(values: Floats, weights: Floats | None, codes: Codes, grid: _Grid) -> _State:
+    return _State(grid, _encode(values, weights, codes, grid)[1])
 
 
 def _halves_for(
@@ -120,7 +124,7 @@ def _halves_for(
         d = half(wanted.max(axis=0) / np.float32(_SIX_BITS - below))
         dmin = half(lowered.max(axis=0) / np.float32(_SIX_BITS - below))
         scale, low = _integers(wanted, d, 0, _SIX_BITS), _integers(lowered, dmin, 0, _SIX_BITS)
-        yield _state(values, weights, codes, d, dmin, scale, low)
+        yield _measured(values, weights, codes, _Grid(d, dmin, scale, low))
 
 
 def _integers(wanted: Floats, unit: Floats, low: int, high: int) -> Floats:
@@ -134,51 +138,61 @@ def _least(states: Iterable[_State]) -> _State:
     first, *others = states
     for other in others:
         better = other.error.sum(axis=0) < first.error.sum(axis=0)
-        first = _State(*(np.where(better, b, a) for a, b in zip(_parts(first), _parts(other), strict=True)))
+        pairs = zip(_parts(first), _parts(other), strict=True)
+        first = _state(*(np.where(better, b, a) for a, b in pairs))
     return first
 
 
 def _by_group(state: _State, other: _State) -> _State:
     """For each group the integers with the lesser error; both states have the same halves."""
     better = other.error < state.error
-    pairs = ((state.scale, other.scale), (state.low, other.low), (state.error, other.error))
-    scale, low, error = (np.where(better, b, a) for a, b in pairs)
-    return _State(state.d, state.dmin, scale, low, error)
+    pairs = zip(_parts(state)[2:], _parts(other)[2:], strict=True)
+    return _state(state.grid.d, state.grid.dmin, *(np.where(better, b, a) for a, b in pairs))
 
 
 def _parts(state: _State) -> tuple[Floats, ...]:
-    return state.d, state.dmin, state.scale, state.low, state.error
+    grid = state.grid
+    return grid.d, grid.dmin, grid.scale, grid.low, state.error
+
+
+def _state(d: Floats, dmin: Floats, scale: Floats, low: Floats, error: Floats) -> _State:
+    """Inverse of `_parts`."""
+    return _State(_Grid(d, dmin, scale, low), error)
+
+
+def _chosen(values: Floats, weights: Floats | None, codes: Codes, state: _State) -> TwoLevel:
+    grid = state.grid
+    return TwoLevel(grid.d, grid.dmin, grid.scale, grid.low, codes=_encode(values, weights, codes, grid)[0])
 
 
 def _neighbours(values: Floats, weights: Floats | None, codes: Codes, state: _State) -> _State:
-    best = state
+    best, grid = state, state.grid
     for step, lift in _NEIGHBOURS:
-        scale = np.clip(state.scale + np.float32(step), 0, _SIX_BITS)
-        low = np.clip(state.low + np.float32(lift), 0, _SIX_BITS)
-        best = _by_group(best, _state(values, weights, codes, state.d, state.dmin, scale, low))
+        scale = np.clip(grid.scale + np.float32(step), 0, _SIX_BITS)
+        low = np.clip(grid.low + np.float32(lift), 0, _SIX_BITS)
+        best = _by_group(best, _measured(values, weights, codes, _Grid(grid.d, grid.dmin, scale, low)))
     return best
 
 
 def _refit_both(values: Floats, weights: Floats | None, codes: Codes, state: _State) -> _State:
     """Least squares of the values against scale · code and −low, over the whole block."""
-    chosen, _ = _encode(values, weights, codes, state)
-    chosen *= state.scale[:, None]
-    low = state.low
+    grid = state.grid
+    chosen, _ = _encode(values, weights, codes, grid)
+    chosen *= grid.scale[:, None]
     ones: Floats = np.broadcast_to(np.float32(1), values.shape)
     aa = _all(chosen * chosen, weights)
-    ab = (low * total(chosen, weights)).sum(axis=0)
-    bb = (low * low * total(ones, weights)).sum(axis=0)
+    ab = (grid.low * total(chosen, weights)).sum(axis=0)
+    bb = (grid.low * grid.low * total(ones, weights)).sum(axis=0)
     xa = _all(values * chosen, weights)
-    xb = (low * total(values, weights)).sum(axis=0)
+    xb = (grid.low * total(values, weights)).sum(axis=0)
     determinant = aa * bb - ab * ab
-    d = half(_ratio(xa * bb - xb * ab, determinant, state.d))
-    dmin = half(_ratio(ab * xa - aa * xb, determinant, state.dmin))
+    d = half(_ratio(xa * bb - xb * ab, determinant, grid.d))
+    dmin = half(_ratio(ab * xa - aa * xb, determinant, grid.dmin))
     # Where no group is lowered there is nothing to fit beside d.
-    alone = bb == 0
-    d = np.where(alone, half(_ratio(xa, aa, state.d)), d)
+    d = np.where(bb == 0, half(_ratio(xa, aa, grid.d)), d)
     sound = (d > 0) & (dmin >= 0)
-    d, dmin = np.where(sound, d, state.d), np.where(sound, dmin, state.dmin)
-    return _least((state, _state(values, weights, codes, d, dmin, state.scale, state.low)))
+    d, dmin = np.where(sound, d, grid.d), np.where(sound, dmin, grid.dmin)
+    return _least((state, _measured(values, weights, codes, _Grid(d, dmin, grid.scale, grid.low))))
 
 
 def _all(values: Floats, weights: Floats | None) -> Floats:

@@ -52,6 +52,14 @@ def test_an_interruption_leaves_nothing(folder: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_what_a_killed_writer_left_is_removed_by_the_next(folder: Path, tmp_path: Path) -> None:
+    left = tmp_path / "out" / ".model.gguf.4711-0123abcd.partial"
+    left.mkdir(parents=True)
+    (left / "model.gguf").write_bytes(b"GGUF")
+    export(folder, tmp_path / "out" / "model.gguf")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["model.gguf"]
+
+
 def test_too_little_space_is_said_before_anything_is_written(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="the GGUF takes 0 MB and .* has 0 MB free"):
         export(folder, tmp_path / "model.gguf", files=WatchedFiles(lambda *_: None, free=1000))
