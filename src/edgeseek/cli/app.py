@@ -26,6 +26,7 @@ def build_app() -> typer.Typer:
     """All commands, each from its own file, with the file's docstring as help."""
     from edgeseek.cli.bench import bench
     from edgeseek.cli.doctor import doctor
+    from edgeseek.cli.export import export
     from edgeseek.cli.list import list_models
     from edgeseek.cli.perplexity import perplexity
     from edgeseek.cli.pull import pull
@@ -49,6 +50,7 @@ def build_app() -> typer.Typer:
     app.command("show")(_interruptible(show))
     app.command("rm")(_interruptible(rm))
     app.command("bench")(_interruptible(bench))
+    app.command("export")(_interruptible(export))
     app.command("perplexity")(_interruptible(perplexity))
     app.command("doctor")(_interruptible(doctor))
     return app
