@@ -10,27 +10,21 @@
 // (merge_range). A row's result depends on its own position and the cache only, never on how rows were
 // grouped.
 
-struct HalfLatents {
-    const uint16_t* data;
-    ES_INLINE F16 load(int i) const { return f_load_half(data + i); }
-};
-
-/// Converted before, where so many rows use it that this pays.
-struct FloatLatents {
-    const float* data;
-    ES_INLINE F16 load(int i) const { return f_load(data + i); }
-};
-
-// M x N results that are computed together. Their accumulators, an operand of each column and one of a row
-// fit the registers: 32 of 512 bits, 16 of 256, 32 of 128.
+// M x N results that are computed together: their accumulators, an operand of each column and one of a row
+// fit the registers, 32 of 512 bits, 16 of 256 or 32 of 128. Halves are converted wherever they are used:
+// that costs less than keeping them as floats, which takes twice the cache. On aarch64 a conversion takes a
+// slot of a multiplication, so more rows share one.
+#if defined(__aarch64__)
+constexpr int kLatentRows = 4, kLatentColumns = 1;
+#else
 constexpr int kLatentRows = kRowBlock >= 8 ? 4 : kRowBlock >= 2 ? 2 : 1;
 constexpr int kLatentColumns = kLatentRows;
-constexpr int kDirectLatentRows = 4 * kLatentRows;  // up to here halves are converted where they are used
-constexpr int kLatentTokens = 8;                    // whose latents stay in the first cache while rows pass
+#endif
+constexpr int kLatentTokens = 8;  // whose latents stay in the first cache while all rows pass
 
-/// scores[m][0..N) = q[m] . tokens [token, token + N) for M rows.
-template <int M, int N, class Block>
-ES_INLINE void latent_scores(const float* q, int width, const Block& block, int token, float* scores) {
+/// scores[m][0..N) = q[m] . tokens [0, N) for M rows.
+template <int M, int N>
+ES_INLINE void latent_scores(const float* q, int width, const uint16_t* keys, float* scores) {
     F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
         for (int n = 0; n < N; ++n) acc[m][n] = f_zero();
@@ -38,7 +32,7 @@ ES_INLINE void latent_scores(const float* q, int width, const Block& block, int 
     for (int d = 0; d < width; d += 16) {
         F16 key[N];
 #pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) key[n] = block.load((token + n) * width + d);
+        for (int n = 0; n < N; ++n) key[n] = f_load_half(keys + n * width + d);
 #pragma GCC unroll 4
         for (int m = 0; m < M; ++m) {
             const F16 x = f_load(q + m * width + d);
@@ -47,42 +41,39 @@ ES_INLINE void latent_scores(const float* q, int width, const Block& block, int 
         }
     }
     for (int m = 0; m < M; ++m) {
-        for (int n = 0; n < N; ++n) scores[m * kRange + token + n] = f_reduce_add(acc[m][n]);
+        for (int n = 0; n < N; ++n) scores[m * kRange + n] = f_reduce_add(acc[m][n]);
     }
+}
+
+template <int M>
+ES_INLINE void latent_score_tokens(const float* q, int width, const uint16_t* keys, float* scores) {
+    for (int t = 0; t < kLatentTokens; t += kLatentColumns)
+        latent_scores<M, kLatentColumns>(q, width, keys + t * width, scores + t);
 }
 
 /// Scores of all rows against one block.
-template <class Block>
-void latent_score_block(const float* q, int rows, int width, const Block& block, float* scores) {
-    for (int first = 0; first < kKvBlock; first += kLatentTokens) {
+inline void latent_score_block(const float* q, int rows, int width, const uint16_t* block, float* scores) {
+    for (int t = 0; t < kKvBlock; t += kLatentTokens) {
+        const uint16_t* keys = block + t * width;
         int r = 0;
-        for (; r + kLatentRows <= rows; r += kLatentRows) {
-            for (int t = first; t < first + kLatentTokens; t += kLatentColumns) {
-                latent_scores<kLatentRows, kLatentColumns>(q + r * width, width, block, t,
-                                                           scores + r * kRange);
-            }
-        }
-        for (; r < rows; ++r) {
-            for (int t = first; t < first + kLatentTokens; t += kLatentColumns) {
-                latent_scores<1, kLatentColumns>(q + r * width, width, block, t, scores + r * kRange);
-            }
-        }
+        for (; r + kLatentRows <= rows; r += kLatentRows)
+            latent_score_tokens<kLatentRows>(q + r * width, width, keys, scores + t + r * kRange);
+        for (; r < rows; ++r) latent_score_tokens<1>(q + r * width, width, keys, scores + t + r * kRange);
     }
 }
 
-/// out[m][d..d + 16 N) += sum over tokens [begin, end) of p[m][t] * latent[t][d..d + 16 N) for M rows.
-template <int M, int N, class Block>
-ES_INLINE void latent_values(const float* p, const Block& block, int begin, int end, int width, int latent,
-                             int d, float* out) {
-    out += d;
+/// out[m][0..16 N) += sum over tokens [0, count) of p[m][t] * values[t][0..16 N) for M rows.
+template <int M, int N>
+ES_INLINE void latent_values(const float* p, const uint16_t* values, int count, int width, int latent,
+                             float* out) {
     F16 acc[M][N];
     for (int m = 0; m < M; ++m) {
         for (int n = 0; n < N; ++n) acc[m][n] = f_load(out + m * latent + 16 * n);
     }
-    for (int t = begin; t < end; ++t) {
+    for (int t = 0; t < count; ++t) {
         F16 value[N];
 #pragma GCC unroll 4
-        for (int n = 0; n < N; ++n) value[n] = block.load(t * width + d + 16 * n);
+        for (int n = 0; n < N; ++n) value[n] = f_load_half(values + t * width + 16 * n);
 #pragma GCC unroll 4
         for (int m = 0; m < M; ++m) {
             const F16 weight = f_set1(p[m * kRange + t]);
@@ -95,27 +86,23 @@ ES_INLINE void latent_values(const float* p, const Block& block, int begin, int 
     }
 }
 
-template <int N, class Block>
-ES_INLINE void latent_value_column(const float* p, int rows, const Block& block, int begin, int end,
-                                   int width, int latent, int d, float* out) {
+template <int N>
+void latent_value_columns(const float* p, int rows, const uint16_t* values, int count, int width, int latent,
+                          float* out) {
     int r = 0;
-    for (; r + kLatentRows <= rows; r += kLatentRows) {
-        latent_values<kLatentRows, N>(p + r * kRange, block, begin, end, width, latent, d, out + r * latent);
-    }
-    for (; r < rows; ++r) {
-        latent_values<1, N>(p + r * kRange, block, begin, end, width, latent, d, out + r * latent);
-    }
+    for (; r + kLatentRows <= rows; r += kLatentRows)
+        latent_values<kLatentRows, N>(p + r * kRange, values, count, width, latent, out + r * latent);
+    for (; r < rows; ++r) latent_values<1, N>(p + r * kRange, values, count, width, latent, out + r * latent);
 }
 
-/// Adds tokens [begin, end) of one block to all rows.
-template <class Block>
-void latent_value_block(const float* p, int rows, const Block& block, int begin, int end, int width,
-                        int latent, float* out) {
+/// Adds the first `count` tokens of one block to all rows.
+inline void latent_value_block(const float* p, int rows, const uint16_t* block, int count, int width,
+                               int latent, float* out) {
     constexpr int N = kLatentColumns;
     int d = 0;
     for (; d + 16 * N <= latent; d += 16 * N)
-        latent_value_column<N>(p, rows, block, begin, end, width, latent, d, out);
-    for (; d < latent; d += 16) latent_value_column<1>(p, rows, block, begin, end, width, latent, d, out);
+        latent_value_columns<N>(p, rows, block + d, count, width, latent, out + d);
+    for (; d < latent; d += 16) latent_value_columns<1>(p, rows, block + d, count, width, latent, out + d);
 }
 
 void attention_mla(const LatentUnit& u) {
@@ -124,8 +111,7 @@ void attention_mla(const LatentUnit& u) {
     float* q = scores + rows * kRange;    // [rows][width], scaled
     float* total = q + rows * width;      // [rows][latent], of all ranges so far
     float* part = total + rows * latent;  // [rows][latent], of this range
-    float* plane = part + rows * latent;  // one block as floats
-    float* running_max = plane + kKvBlock * width;
+    float* running_max = part + rows * latent;
     float* running_sum = running_max + rows;
     float* range_max = running_sum + rows;
     float* range_sum = range_max + rows;
@@ -140,22 +126,12 @@ void attention_mla(const LatentUnit& u) {
         for (int d = 0; d < width; d += 16) f_store(q + r * width + d, f_mul(f_load(source + d), scale));
         running_sum[r] = 0.0f;
     }
-    const bool direct = rows <= kDirectLatentRows;
-    // Calls back with a block of the cache in the form in which all rows read it.
-    const auto with_block = [&](int position, int begin, int end, const auto& use) {
-        const uint16_t* block = u.blocks[position / kKvBlock];
-        if (direct) return use(HalfLatents{block});
-        for (int i = begin * width; i < end * width; i += 16) f_store(plane + i, f_load_half(block + i));
-        use(FloatLatents{plane});
-    };
-
     const int last_position = u.first_position + u.tokens - 1;
     for (int base = 0; base <= last_position; base += kRange) {
         const int end = at_most(kRange, last_position - base + 1);
         const int to = (end + kKvBlock - 1) / kKvBlock * kKvBlock;
         for (int t = 0; t < to; t += kKvBlock) {
-            with_block(base + t, 0, kKvBlock,
-                       [&](const auto& block) { latent_score_block(q, rows, width, block, scores + t); });
+            latent_score_block(q, rows, width, u.blocks[(base + t) / kKvBlock], scores + t);
         }
         for (int r = 0; r < rows; ++r) {
             const int hi = at_most(kRange, u.first_position + r / u.heads + 1 - base);
@@ -168,10 +144,8 @@ void attention_mla(const LatentUnit& u) {
         }
         for (int i = 0; i < rows * latent; i += 16) f_store(part + i, f_zero());
         for (int t = 0; t < to; t += kKvBlock) {
-            const int stop = at_most(kKvBlock, end - t);
-            with_block(base + t, 0, stop, [&](const auto& block) {
-                latent_value_block(scores + t, rows, block, 0, stop, width, latent, part);
-            });
+            latent_value_block(scores + t, rows, u.blocks[(base + t) / kKvBlock], at_most(kKvBlock, end - t),
+                               width, latent, part);
         }
         for (int r = 0; r < rows; ++r) {
             if (range_sum[r] == 0.0f) continue;

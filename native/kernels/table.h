@@ -106,8 +106,8 @@ struct LatentUnit {
 
 /// Floats of scratch that `attention_mla` needs.
 inline size_t latent_scratch_floats(int rows, int width, int latent) {
-    const auto wide = static_cast<size_t>(width);
-    return 64 + static_cast<size_t>(rows) * (256 + wide + 2 * static_cast<size_t>(latent) + 4) + 32 * wide;
+    const size_t row = 256 + static_cast<size_t>(width) + 2 * static_cast<size_t>(latent) + 4;
+    return 64 + static_cast<size_t>(rows) * row;
 }
 
 struct Kernels {

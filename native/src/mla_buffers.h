@@ -6,7 +6,7 @@
 
 namespace edgeseek {
 
-constexpr int kLatentUnitRows = 64;  // query rows (tokens x heads) of one unit of latent attention, at most
+constexpr int kLatentUnitRows = 32;  // query rows (tokens x heads) of one unit of latent attention, at most
 constexpr int kLatentUnitHeads = 16;
 
 struct MlaBuffers {

@@ -1,8 +1,8 @@
-"""Latent attention of tiny DeepSeek models: its config keys and its tensors."""
+"""Latent attention and experts of tiny DeepSeek models: their config keys and their tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,3 +52,38 @@ class Latent:
         biased("kv_a_proj_with_mqa", self.rank + self.rotated, hidden)
         vector(prefix + "kv_a_layernorm.weight", self.rank, 1.0, 0.2)
         matrix(prefix + "kv_b_proj.weight", heads * (self.plain + self.value), self.rank)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Experts from layer `first_layer` on, one of them shared; `routing` are config.json's keys for it."""
+
+    routing: Mapping[str, Any]
+    count: int = 8
+    per_token: int = 2
+    inner: int = 48
+    first_layer: int = 1
+
+    def config(self) -> dict[str, Any]:
+        """Keys of config.json."""
+        return {
+            "n_routed_experts": self.count,
+            "num_experts_per_tok": self.per_token,
+            "n_shared_experts": 1,
+            "moe_intermediate_size": self.inner,
+            "first_k_dense_replace": self.first_layer,
+            **self.routing,
+        }
+
+    def draw(self, prefix: str, hidden: int, corrected: bool, matrix: Matrix, vector: Vector) -> None:
+        """Draw a layer's router, shared expert and experts."""
+        matrix(prefix + "gate.weight", self.count, hidden)
+        if corrected:
+            vector(prefix + "gate.e_score_correction_bias", self.count, 0.0, 0.3)
+        for expert in ("shared_experts", *(f"experts.{i}" for i in range(self.count))):
+            for name, rows, columns in (
+                ("gate", self.inner, hidden),
+                ("up", self.inner, hidden),
+                ("down", hidden, self.inner),
+            ):
+                matrix(f"{prefix}{expert}.{name}_proj.weight", rows, columns)

@@ -6,6 +6,7 @@ The names and shapes are those that llama.cpp's convert_hf_to_gguf.py gives Deep
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ _NAMES = {
     "self_attn.kv_a_layernorm": "attn_kv_a_norm",
     "self_attn.kv_b_proj": "attn_kv_b",
     "self_attn.o_proj": "attn_output",
+    "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    **{f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")},
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -61,6 +65,8 @@ def gguf_metadata(model: TinyModel, *, split: bool) -> dict[str, Any]:
         values |= {"attention.key_length_mla": keys, "attention.value_length_mla": latent.value}
     if latent.query_rank:
         values["attention.q_lora_rank"] = latent.query_rank
+    if model.experts is not None:
+        values |= _expert_metadata(config)
     scaling = config.get("rope_scaling")
     if scaling is not None:
         values |= {
@@ -75,19 +81,40 @@ def gguf_metadata(model: TinyModel, *, split: bool) -> dict[str, Any]:
     }
 
 
+def _expert_metadata(config: dict[str, Any]) -> dict[str, Any]:
+    values = {
+        "leading_dense_block_count": config["first_k_dense_replace"],
+        "expert_count": config["n_routed_experts"],
+        "expert_used_count": config["num_experts_per_tok"],
+        "expert_shared_count": config["n_shared_experts"],
+        "expert_feed_forward_length": config["moe_intermediate_size"],
+        "expert_weights_scale": config["routed_scaling_factor"],
+        "expert_weights_norm": config["norm_topk_prob"],
+        # llama.cpp's LLAMA_EXPERT_GATING_FUNC_TYPE: softmax, sigmoid.
+        "expert_gating_func": 2 if config["model_type"] == "deepseek_v3" else 1,
+    }
+    if "n_group" in config:
+        values |= {"expert_group_count": config["n_group"], "expert_group_used_count": config["topk_group"]}
+    return values
+
+
 def gguf_tensors(model: TinyModel, *, split: bool) -> dict[str, Floats]:
     """The tensors of `model` under GGUF's names."""
     latent = model.latent
     assert latent is not None
     out: dict[str, Floats] = {}
+    stacks: dict[str, list[Floats]] = {}
     for name, value in tensors(model).items():
         for theirs, ours in _NAMES.items():
             name = name.replace(theirs, ours)
-        if split and "attn_kv_b" in name:
+        expert = re.fullmatch(r"(blk\.\d+)\.mlp\.experts\.\d+\.(gate|up|down)_proj\.weight", name)
+        if expert is not None:
+            stacks.setdefault(f"{expert[1]}.ffn_{expert[2]}_exps.weight", []).append(value)
+        elif split and "attn_kv_b" in name:
             heads = value.reshape(model.heads, latent.plain + latent.value, latent.rank)
             keys, values = heads[:, : latent.plain], heads[:, latent.plain :]
             out[name.replace("kv_b", "k_b")] = np.ascontiguousarray(keys.swapaxes(1, 2))
             out[name.replace("kv_b", "v_b")] = np.ascontiguousarray(values)
         else:
             out[name] = value
-    return out
+    return {**out, **{name: np.stack(parts) for name, parts in stacks.items()}}

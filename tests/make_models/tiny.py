@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
-from tests.make_models.latent import Latent
+from tests.make_models.latent import Experts, Latent
 
 SPECIALS = ("<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>")
 VOCAB_SIZE = 320
@@ -61,6 +61,7 @@ class TinyModel:
     mlp_bias: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
     latent: Latent | None = None
+    experts: Experts | None = None
 
     def config(self) -> dict[str, Any]:
         """The content of config.json."""
@@ -90,7 +91,8 @@ class TinyModel:
             config["mlp_bias"] = self.mlp_bias
         if self.latent is not None:
             # Without experts: every layer is one of the first dense ones.
-            config |= {**self.latent.config(), "first_k_dense_replace": self.layers}
+            experts = {"first_k_dense_replace": self.layers}
+            config |= {**self.latent.config(), **(self.experts.config() if self.experts else experts)}
         return {**config, **self.extra}
 
 
@@ -163,6 +165,47 @@ _LATENT_CASES = (
         extra={"max_position_embeddings": 640, "rope_scaling": _DEEPSEEK_YARN},
     ),
     _latent_case("deepseek-v3-dense", 44, 64, 96, 2, Latent(32, 48, 16, 32, query_rank=48), layers=3),
+    _latent_case(
+        "deepseek-v2-experts",
+        45,
+        64,
+        96,
+        4,
+        Latent(48, 32, 16, 32),
+        layers=3,
+        experts=Experts({"topk_method": "greedy", "norm_topk_prob": False, "routed_scaling_factor": 1.0}),
+    ),
+    _latent_case(
+        "deepseek-v2-expert-groups",
+        46,
+        64,
+        96,
+        2,
+        Latent(32, 16, 16, 16, query_rank=32),
+        experts=Experts(
+            {
+                "topk_method": "group_limited_greedy",
+                "n_group": 4,
+                "topk_group": 2,
+                "norm_topk_prob": False,
+                "routed_scaling_factor": 4.0,
+            },
+            per_token=3,
+        ),
+    ),
+    # As transformers writes it: without topk_method and scoring_func, which the family implies.
+    _latent_case(
+        "deepseek-v3-experts",
+        47,
+        64,
+        96,
+        4,
+        Latent(32, 32, 16, 32, query_rank=48),
+        layers=3,
+        experts=Experts(
+            {"n_group": 2, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.5}, count=12
+        ),
+    ),
 )
 
 #: Every tiny model of the tests. Sizes are odd on purpose: widths that are no multiple of 32 or 256,
@@ -333,6 +376,10 @@ def tensors(model: TinyModel) -> dict[str, npt.NDArray[np.float32]]:
         if model.attention_bias:
             vector(prefix + "self_attn.o_proj.bias", hidden, 0.0, 0.5)
         vector(prefix + "post_attention_layernorm.weight", hidden, 1.0, 0.2)
+        if model.experts is not None and layer >= model.experts.first_layer:
+            corrected = model.architecture == "deepseek_v3"
+            model.experts.draw(prefix + "mlp.", hidden, corrected, matrix, vector)
+            continue
         for name, rows, columns in (("gate", wide, hidden), ("up", wide, hidden), ("down", hidden, wide)):
             matrix(f"{prefix}mlp.{name}_proj.weight", rows, columns, gain=1.5)
             if model.mlp_bias:

@@ -1,8 +1,8 @@
 """Compute with transformers what the trained tiny models must give, into tests/fixtures/trained.*.
 
-    python -m tests.make_models.trained FOLDER
+    python -m tests.make_models.trained FOLDER [MODEL...]
 
-FOLDER holds `tiny-llama` and `tiny-qwen2` (Hugging Face folders with reference.json and logits.npy) and
+FOLDER holds the folders of MODELS (Hugging Face folders with reference.json and logits.npy) and
 `eval.txt`. Their weights are too large to be checked in; what is kept here is enough to test with where the
 folder is present: some rows of reference logits, greedy continuations, and the perplexity of eval.txt for
 the stored weights and for what each quantization scheme makes of them, all from transformers.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,16 +21,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
-from edgeseek.package import Package
-from edgeseek.quantize.packing import unpack
 from edgeseek.quantize.schemes import Scheme
+from tests.make_models.dequantized import dequantized
 from tests.make_models.reference import load_reference
 from tests.synthetic.models import package_folder
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
-MODELS = ("tiny-llama", "tiny-qwen2")
+MODELS = ("tiny-llama", "tiny-qwen2", "tiny-deepseek-v2")
 SCHEMES: tuple[Scheme, ...] = ("q8", "q4")
 WINDOW = 256
 #: Rows of the 64 reference logits that are kept.
@@ -37,48 +38,20 @@ KEPT_ROWS = (0, 1, 2, 7, 15, 31, 32, 47, 63)
 #: A greedy token counts only up to the first step at which the two best logits are closer than this.
 UNDECIDED = 0.02
 
-_HUGGING_FACE_NAMES = {
-    "embed": "model.embed_tokens",
-    "head": "lm_head",
-    "final_norm": "model.norm",
-    "attn_norm": "input_layernorm",
-    "mlp_norm": "post_attention_layernorm",
-    **{f"attn.{part}": f"self_attn.{part}_proj" for part in "qkvo"},
-    **{f"mlp.{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")},
-}
-
-
-def hugging_face_name(name: str) -> str:
-    """The checkpoint's name of a package tensor."""
-    stem, _, kind = name.rpartition(".")
-    if stem.startswith("layers."):
-        _, layer, part = stem.split(".", 2)
-        return f"model.layers.{layer}.{_HUGGING_FACE_NAMES[part]}.{kind}"
-    return f"{_HUGGING_FACE_NAMES[stem]}.{kind}"
-
-
-def dequantized(package: Package) -> dict[str, npt.NDArray[np.float32]]:
-    """What the package's tensors stand for, under the checkpoint's names."""
-    return {
-        hugging_face_name(name): unpack(tensor.data, tensor.scheme, tensor.layout, tensor.shape)
-        for name, tensor in package.tensors.items()
-    }
-
 
 def load_dequantized(folder: Path, scheme: Scheme) -> Any:
     """The folder's model in transformers with the weights that `scheme` makes of them."""
-    import torch
-
-    model = load_reference(folder)
-    with (
-        tempfile.TemporaryDirectory() as scratch,
-        package_folder(folder, Path(scratch) / "p", scheme) as package,
-    ):
-        state = {name: torch.from_numpy(value.copy()) for name, value in dequantized(package).items()}
-    if model.config.tie_word_embeddings:
-        state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    model.load_state_dict(state, strict=True)
-    return model
+    with tempfile.TemporaryDirectory() as scratch:
+        with package_folder(folder, Path(scratch) / "package", scheme) as package:
+            weights = dequantized(package)
+        rounded = Path(scratch) / "rounded"
+        shutil.copytree(folder, rounded)
+        save_file(
+            {name: np.ascontiguousarray(value) for name, value in weights.items()},
+            rounded / "model.safetensors",
+            metadata={"format": "pt"},
+        )
+        return load_reference(rounded)
 
 
 def perplexity(model: Any, ids: Sequence[int], batch: int = 8) -> float:
@@ -108,11 +81,12 @@ def greedy_records(reference: dict[str, Any]) -> list[dict[str, list[int]]]:
 
 
 def main() -> None:
-    """Recompute for both models."""
-    folder = Path(sys.argv[1])
-    facts: dict[str, Any] = {}
-    arrays: dict[str, npt.NDArray[np.float32]] = {}
-    for name in MODELS:
+    """Recompute for the models that are named, or all."""
+    folder, names = Path(sys.argv[1]), sys.argv[2:] or MODELS
+    facts: dict[str, Any] = json.loads((FIXTURES / "trained.json").read_text(encoding="utf-8"))
+    with np.load(FIXTURES / "trained.npz") as kept:
+        arrays: dict[str, npt.NDArray[np.float32]] = dict(kept)
+    for name in names:
         reference = json.loads((folder / name / "reference.json").read_text(encoding="utf-8"))
         tokenizer = Tokenizer.from_file(str(folder / name / "tokenizer.json"))
         ids = tokenizer.encode(

@@ -18,7 +18,7 @@ LENGTH = 100
 #: (threads, tokens per chunk): 5 threads are more than most test machines have cores.
 WAYS = [(1, 1), (1, 7), (1, 64), (1, LENGTH), (2, 7), (2, LENGTH), (5, 7), (5, LENGTH)]
 GROUPED = ["llama-tied", "qwen2-untied", "qwen2-sliding-window", "llama-biases", "qwen3-yarn-rope"]
-SHAPES = [*GROUPED, "deepseek-v2-plain-queries", "deepseek-v2-low-rank-queries"]
+SHAPES = [*GROUPED, "deepseek-v2-low-rank-queries", "deepseek-v3-experts"]
 SCHEMES: list[Scheme] = ["f32", "f16", "q8", "q4"]
 
 
