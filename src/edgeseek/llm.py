@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from edgeseek.tokenizer import ChatTemplate
 
 Speculation = Literal["lookup", "off"]
+BackendName = Literal["native", "onnx"]
 
 __all__ = ["LLM", "Chunk", "Completion", "FinishReason", "Generation", "SamplingParams", "Timings"]
 
@@ -91,12 +92,14 @@ class LLM:
         speculation: Speculation = "lookup",
         preload: Preload = "populate",
         kv: KvType = "f16",
+        backend: BackendName | None = None,
+        provider: str | None = None,
         keep_source: bool = False,
         settings: Settings | None = None,
         progress: Progress | None = None,
         report: Callable[[str], None] | None = None,
     ) -> LLM:
-        """Load a package, a Hugging Face folder, a GGUF file, or a pulled or catalogue name.
+        """Load a package, a checkpoint folder, a GGUF file, an exported graph, or a pulled or catalogue name.
 
         What is not a package yet is downloaded and converted once, see `Store.pull` (`scheme`,
         `keep_source`, `progress`). `context` is in tokens, prompt and answer together (default: the least
@@ -108,6 +111,11 @@ class LLM:
         `runtime.preload`. `kv` "int8" stores keys and values in half the memory of "f16". `report` gets one
         line for each thing done.
 
+        An .onnx file that `edgeseek export` wrote, or its folder, is run by ONNX Runtime; `backend` "native"
+        or "onnx" refuses any other kind of model. `provider` names ONNX Runtime's execution provider, the
+        CPU's by default. `scheme`, `preload` and `kv` then say nothing, and nothing is speculated, since
+        there several tokens in a step need not give the bits of one at a time.
+
         Raises UnknownModelError, UsageError, CheckpointError, PackageError, DownloadError, StorageError,
         DoesNotFitError (with the numbers), TokenizerError or RuntimeFailure.
         """
@@ -118,6 +126,13 @@ class LLM:
         check_preload(preload)
         if kv not in get_args(KvType):
             raise UsageError(f"a KV cache of type {kv!r} is unknown; give {_one_of(KvType)}")
+        if backend is not None and backend not in get_args(BackendName):
+            raise UsageError(f"backend {backend!r} is unknown; give {_one_of(BackendName)}")
+        exported = _exported_graph(str(model), backend)
+        if exported is not None:
+            return cls._from_exported(exported, context, slots, threads, budget, provider, settings, say)
+        if provider is not None:
+            raise UsageError(f"--provider {provider} is ONNX Runtime's, and {model} is no exported graph")
         path = _package_path(str(model), scheme, keep_source, settings, progress, say)
         package = open_package(path)
         try:
@@ -145,9 +160,7 @@ class LLM:
         from edgeseek.runtime.native import NativeBackend
 
         usable = usable_cpus(settings)
-        threads = usable.threads if threads is None else threads
-        if not 1 <= threads <= MAX_THREADS:
-            raise UsageError(f"{threads} threads were asked for; give 1 to {MAX_THREADS}, or none")
+        threads = _threads(usable.threads, threads)
         memory = plan(
             package.config,
             package.weight_bytes,
@@ -164,8 +177,6 @@ class LLM:
         )
         say(f"{package.name}: {memory.summary}")
         generation_config = package.generation_config
-        bos = _token_ids(generation_config, "bos_token_id")
-        eos = _token_ids(generation_config, "eos_token_id")
         # First: its thread reads the weights while the vocabulary loads, which holds the GIL for as long as
         # all the rest takes.
         backend = NativeBackend(
@@ -181,11 +192,7 @@ class LLM:
             context=memory.context,
         )
         try:
-            tokenizer = Tokenizer.from_json(
-                package.tokenizer_json,
-                bos_token_id=bos[0] if bos else package.config.bos_token_id,
-                eos_token_ids=eos or package.config.eos_token_ids,
-            )
+            tokenizer = _tokenizer(package.tokenizer_json, generation_config, package.config)
             return cls(
                 name=package.name,
                 backend=backend,
@@ -195,6 +202,52 @@ class LLM:
                 plan=memory,
                 package=package,
                 speculation=speculation,
+            )
+        except BaseException:
+            backend.close()
+            raise
+
+    @classmethod
+    def _from_exported(
+        cls,
+        path: Path,
+        context: int | None,
+        slots: int,
+        threads: int | None,
+        budget: int | None,
+        provider: str | None,
+        settings: Settings,
+        say: Callable[[str], None],
+    ) -> LLM:
+        from edgeseek.runtime.onnx import OnnxBackend
+        from edgeseek.runtime.onnx_graph import open_exported
+
+        threads = _threads(usable_cpus(settings).threads, threads)
+        graph = open_exported(path)
+        memory = plan(
+            graph.config,
+            graph.weight_bytes,
+            limits=memory_available(settings),
+            context=context,
+            slots=slots,
+            threads=threads,
+            step_tokens=STEP_TOKENS,
+            logit_rows=max(slots, SLOTS),
+            budget=budget,
+            kv_token_bytes=graph.kv_bytes_per_token,
+        )
+        say(f"{graph.name}: {memory.summary}")
+        backend = OnnxBackend(graph, blocks=memory.blocks, threads=threads, provider=provider)
+        say(f"{graph.name}: run by {backend.provider}")
+        try:
+            return cls(
+                name=graph.name,
+                backend=backend,
+                tokenizer=_tokenizer(graph.tokenizer_json, graph.generation_config, graph.config),
+                chat_template=graph.chat_template,
+                generation_config=graph.generation_config,
+                plan=memory,
+                speculation="off",
             )
         except BaseException:
             backend.close()
@@ -303,6 +356,36 @@ def _package_path(
     if pulled.summary is not None:
         say(f"imported {pulled.name} to {pulled.path}: {pulled.summary}")
     return pulled.path
+
+
+def _exported_graph(model: str, backend: BackendName | None) -> Path | None:
+    """The exported graph that `model` leads to, None where the native backend is to run it."""
+    from edgeseek.runtime.onnx_graph import exported_graph_path
+
+    path = local_path(model)
+    graph = None if path is None or is_package(path) else exported_graph_path(path)
+    if backend == "onnx" and graph is None:
+        raise UsageError(f"{model} is no ONNX graph; make one with: edgeseek export {model} --output FOLDER")
+    if backend == "native" and graph is not None:
+        raise UsageError(f"{model} is an ONNX graph, which only the backend 'onnx' runs")
+    return graph
+
+
+def _threads(usable: int, asked: int | None) -> int:
+    threads = usable if asked is None else asked
+    if not 1 <= threads <= MAX_THREADS:
+        raise UsageError(f"{threads} threads were asked for; give 1 to {MAX_THREADS}, or none")
+    return threads
+
+
+def _tokenizer(tokenizer_json: bytes, generation_config: Mapping[str, Any], config: ModelConfig) -> Tokenizer:
+    """The tokenizer, with the special ids of generation_config.json, else the model's own."""
+    bos = _token_ids(generation_config, "bos_token_id")
+    return Tokenizer.from_json(
+        tokenizer_json,
+        bos_token_id=bos[0] if bos else config.bos_token_id,
+        eos_token_ids=_token_ids(generation_config, "eos_token_id") or config.eos_token_ids,
+    )
 
 
 def _default_params(generation_config: Mapping[str, Any]) -> SamplingParams:

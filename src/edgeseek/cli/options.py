@@ -21,7 +21,7 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="A catalogue name, a Hugging Face hub name, a pulled model, or a path to a package, a "
-        "checkpoint folder or a GGUF file.",
+        "checkpoint folder, a GGUF file or an exported graph.",
         show_default=False,
     ),
 ]
@@ -77,6 +77,24 @@ SpeculationName = Annotated[
         "--speculation",
         metavar="lookup|off",
         help="Guess tokens from the text so far and verify several in one step; the answer is the same.",
+    ),
+]
+BackendName = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="native|onnx",
+        help="What runs the model: the own core, or ONNX Runtime a graph that `edgeseek export` wrote.",
+        show_default="onnx for an .onnx file or its folder, else native",
+    ),
+]
+Provider = Annotated[
+    str | None,
+    typer.Option(
+        "--provider",
+        metavar="NAME",
+        help="ONNX Runtime's execution provider, as `edgeseek doctor` lists them.",
+        show_default="the CPU's",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

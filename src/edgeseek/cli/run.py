@@ -58,6 +58,8 @@ def run(
     speculation: options.SpeculationName = "lookup",
     preload: options.PreloadName = "populate",
     kv: options.Kv = "f16",
+    backend: options.BackendName = None,
+    provider: options.Provider = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the text as it is, without the chat template.")
     ] = False,
@@ -88,6 +90,8 @@ def run(
             speculation=speculation,
             preload=preload,
             kv=kv,
+            backend=backend,
+            provider=provider,
             settings=services.settings,
             progress=progress,
             report=progress.note,

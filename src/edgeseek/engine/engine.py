@@ -74,8 +74,8 @@ class Engine:
             raise UsageError(f"a context of {self.context} tokens needs a KV pool that holds it, not {pool}")
         if not 1 <= slots <= step_tokens:
             raise UsageError(f"slots is {slots}; it must be from 1 to the {step_tokens} tokens of a step")
-        if not backend.capabilities.paged:
-            raise UsageError("the engine schedules KV blocks; this backend does not page its KV")
+        if backend.capabilities.prefix_sharing and not backend.capabilities.paged:
+            raise UsageError("a backend that does not page its KV cannot share blocks between sequences")
         self._backend = backend
         self._tokenizer = tokenizer
         self._eos = frozenset(backend.config.eos_token_ids if eos_token_ids is None else eos_token_ids)

@@ -180,15 +180,16 @@ def plan(
     logit_rows: int | None = None,
     budget: int | None = None,
     kv: KvType = "f16",
+    kv_token_bytes: int | None = None,
 ) -> MemoryPlan:
     """Plan the memory of a model whose package holds `weight_bytes` of weights.
 
     `context` is in tokens; None takes the least of the model's own, DEFAULT_CONTEXT and what fits.
     `slots` is how many such contexts the pool holds. `logit_rows` is the most rows of logits in a step
     (default: one per slot, and STEP_SEQUENCES at least). `budget` caps the bytes; it takes no reserve,
-    since whoever states it has chosen it. `kv` is how keys and values are stored. `expert_bytes` of the
-    weights belong to experts and may stay on the disk where memory is short, all but as many as one token
-    needs.
+    since whoever states it has chosen it. `kv` is how keys and values are stored, `kv_token_bytes` what
+    those of a token take where a backend stores them its own way. `expert_bytes` of the weights belong to
+    experts and may stay on the disk where memory is short, all but as many as one token needs.
 
     Raises UsageError for a number that makes no sense, ContextTooLongError, and DoesNotFitError with the
     figures where the model or the asked context does not fit.
@@ -199,7 +200,8 @@ def plan(
     logits = logits_bytes(config, rows)
     work = work_bytes(config, step_tokens)
     runtime = runtime_bytes(config, threads)
-    block_bytes = KV_BLOCK_TOKENS * kv_bytes_per_token(config, kv)
+    token_bytes = kv_bytes_per_token(config, kv) if kv_token_bytes is None else kv_token_bytes
+    block_bytes = KV_BLOCK_TOKENS * token_bytes
     fixed = weight_bytes + work + logits + runtime
     wanted, reason = _wanted_context(config, context)
     spare = _idle_expert_bytes(config, expert_bytes)

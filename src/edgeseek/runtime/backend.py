@@ -25,9 +25,11 @@ LogitRows = Literal["none", "last", "all"]
 class Capabilities:
     """What a backend can do.
 
-    paged: KV lives in blocks named by a table. mixed_batches: prefill chunks and decodes may share
-    one forward. prefix_sharing: two tables may name the same full block. rollback: a sequence may
-    be cut back to fewer positions and go on.
+    paged: KV lives in blocks named by a table; without it a sequence's KV is named by its table's first
+    block, and the others only count what is in use. mixed_batches: prefill chunks and decodes may share one
+    forward.
+    prefix_sharing: two tables may name the same full block. rollback: a sequence may be cut back to fewer
+    positions and go on.
     """
 
     paged: bool

@@ -20,6 +20,7 @@ from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.memory.planner import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
+from edgeseek.runtime.drawing import draw
 from edgeseek.runtime.preload import Preload, check_preload, copy_to_huge_pages, lock_failure
 
 #: Tokens of the largest step; longer prompts are prefilled in chunks of it.
@@ -165,7 +166,7 @@ class NativeBackend:
 
     def sample(self, logits: npt.NDArray[np.float32], rows: Sequence[SampleRow]) -> list[Sample]:
         """See `Backend.sample`."""
-        return [_draw(logits[i], row) for i, row in enumerate(rows)]
+        return [draw(logits[i], row) for i, row in enumerate(rows)]
 
     def counters(self) -> Mapping[str, int]:
         """See `Backend.counters`."""
@@ -210,28 +211,3 @@ def _build_pool(config: ModelConfig, blocks: int, kv: KvType) -> _core.KvPool:
     if config.latent is not None:
         return _core.KvPool(config.num_layers, 1, config.latent.width, blocks, kv, latent=True)
     return _core.KvPool(config.num_layers, config.num_kv_heads, config.head_dim, blocks, kv)
-
-
-def _draw(logits: npt.NDArray[np.float32], row: SampleRow) -> Sample:
-    try:
-        token, logprob, top_ids, top_logprobs = _core.sample(
-            logits,
-            temperature=row.temperature,
-            top_k=row.top_k,
-            top_p=row.top_p,
-            min_p=row.min_p,
-            repetition_penalty=row.repetition_penalty,
-            presence_penalty=row.presence_penalty,
-            frequency_penalty=row.frequency_penalty,
-            seen_ids=row.seen_ids,
-            output_ids=row.output_ids,
-            output_counts=row.output_counts,
-            bias_ids=row.bias_ids,
-            bias_values=row.bias_values,
-            seed=row.seed,
-            position=row.position,
-            top_logprobs=row.top_logprobs,
-        )
-    except ValueError as error:
-        raise RuntimeFailure(f"sampling failed: {error}") from error
-    return Sample(token, logprob, tuple(top_ids), tuple(top_logprobs))
