@@ -225,6 +225,8 @@ NB_MODULE(_core, m) {
     m.doc() =
         "The native core: packed weights, paged attention, sampling. Knows nothing of text, files or HTTP.";
     m.attr("__version__") = EDGESEEK_VERSION;
+    // A second Ctrl-C ends the interpreter with models still referenced from its frames.
+    nb::set_leak_warnings(false);
 
     m.def("supported_isas", &supported_isas,
           "Instruction sets that this machine and build support, fastest first; the last is 'scalar'.");

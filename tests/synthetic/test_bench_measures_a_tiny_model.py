@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from edgeseek.bench.suite import start_options
+from edgeseek.llm import LLM
+from edgeseek.runtime.native import NativeBackend
+from edgeseek.settings import Settings
 from tests.make_models.tiny import CASES
 from tests.synthetic.models import package_of
+from tests.unit.cli.fakes import Console
 
 
 @pytest.fixture(scope="module")
@@ -72,3 +77,27 @@ def test_the_devices_table_is_one_row(package: Path) -> None:
     assert rule == "|---|---|---:|---:|---:|"
     assert row.count("|") == 6
     assert float(row.split("|")[3]) > 0
+
+
+class InterruptedAtTheEnd(LLM):
+    """A model whose closing is interrupted, as by a second Ctrl-C."""
+
+    def close(self) -> None:
+        super().close()
+        raise KeyboardInterrupt
+
+
+def test_a_second_interrupt_while_the_model_is_closed_loses_no_figure(package: Path, tmp_path: Path) -> None:
+    console = Console(tmp_path)
+    console.changes = {"load": InterruptedAtTheEnd.load, "settings": Settings(cache_dir=tmp_path)}
+    outcome = console.run(
+        "bench", str(package), "--seq", "32", "--batch", "1", "--repeat", "1", "--no-starts"
+    )
+    assert outcome.code == 130
+    assert "prefill 32 tokens" in outcome.out
+
+
+def test_starts_are_measured_as_the_model_was_loaded(package: Path) -> None:
+    with LLM.load(package, kv="int8", threads=2) as llm:
+        assert isinstance(llm.backend, NativeBackend)
+        assert start_options(llm.backend) == ["--threads", "2", "--kv", "int8"]

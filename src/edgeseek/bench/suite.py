@@ -190,7 +190,7 @@ class _Suite:
         self._report.roofline = found if known is None else known.best_with(found)
 
     def _measure_starts(self, package: Path) -> None:
-        options = ["--threads", str(self._backend.threads)]
+        options = start_options(self._backend)
         for name, extra, cold in (
             ("cold", [], True),
             ("warm", [], False),
@@ -222,3 +222,8 @@ class _Suite:
     def _step(self, name: str) -> None:
         self._progress(name, self._done, self._parts)
         self._done += 1
+
+
+def start_options(backend: NativeBackend) -> list[str]:
+    """What a fresh `edgeseek run` is given so that it starts as the measured model did."""
+    return ["--threads", str(backend.threads), "--kv", backend.kv_type]

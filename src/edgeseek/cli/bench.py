@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgeseek.cli import options
+from edgeseek.cli import EXIT_INTERRUPTED, options
 from edgeseek.cli.progress import Progress
 from edgeseek.cli.services import Services, services_of
 from edgeseek.cli.terminal import Terminal
@@ -78,9 +78,15 @@ def bench(
                 largest_context=largest_context(llm.config, llm.plan),
                 progress=progress.step,
             )
+        # Closing waits for the step that runs; a second Ctrl-C during that loses no figure.
+        _print(report, services.terminal, as_object=as_object, devices_table=devices_table)
     finally:
         llm.close()
-    terminal = services.terminal
+    if report.interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _print(report: Report, terminal: Terminal, *, as_object: bool, devices_table: bool) -> None:
     if as_object:
         terminal.line(json.dumps(report.as_json(), ensure_ascii=False))
     elif devices_table:
@@ -95,7 +101,6 @@ def bench(
         )
     if report.interrupted:
         terminal.note("interrupted; the figures above are what was measured until then")
-        raise typer.Exit(130)
 
 
 def _plan(

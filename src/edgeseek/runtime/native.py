@@ -54,6 +54,7 @@ class NativeBackend:
         context: int | None = None,
     ) -> None:
         config = package.config
+        self._kv_type: KvType = kv
         check_preload(preload)
         if isa is not None and isa not in _core.supported_isas():
             raise UsageError(
@@ -113,6 +114,11 @@ class NativeBackend:
     def kv_bytes_per_token(self) -> int:
         """Bytes of keys and values of one position."""
         return self._pool.block_bytes // BLOCK_TOKENS
+
+    @property
+    def kv_type(self) -> KvType:
+        """How keys and values are stored."""
+        return self._kv_type
 
     @property
     def threads(self) -> int:
