@@ -174,6 +174,7 @@ class LLM:
             logit_rows=max(slots, SLOTS, MAX_ROWS if speculation == "lookup" else 0),
             budget=budget,
             kv=kv,
+            copied=preload == "copy",
         )
         say(f"{package.name}: {memory.summary}")
         generation_config = package.generation_config

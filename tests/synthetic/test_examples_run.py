@@ -32,3 +32,12 @@ def test_the_onnx_walk(tmp_path: Path) -> None:
     assert list(lines) == ["core", "exported", "onnx backend", "onnxruntime"]
     assert lines["onnx backend"] == lines["onnxruntime"]
     assert lines["exported"].startswith(str(tmp_path / "out" / "model.onnx"))
+
+
+def test_what_fits_on_a_board(tmp_path: Path) -> None:
+    model = write(CASES["llama-untied"], tmp_path / "tiny")
+    command = [sys.executable, str(EXAMPLES / "what_fits.py"), str(model / "config.json"), "rpi5-8g", "512"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("context 512 (asked for); needs ")
+    assert "MemAvailable of rpi5-8g" in found.stdout

@@ -29,6 +29,7 @@ def build_app() -> typer.Typer:
     from edgeseek.cli.export import export
     from edgeseek.cli.list import list_models
     from edgeseek.cli.perplexity import perplexity
+    from edgeseek.cli.plan import plan
     from edgeseek.cli.pull import pull
     from edgeseek.cli.rm import rm
     from edgeseek.cli.run import run
@@ -46,6 +47,7 @@ def build_app() -> typer.Typer:
     app.callback()(_options)
     app.command("run")(_interruptible(run))
     app.command("pull")(_interruptible(pull))
+    app.command("plan")(_interruptible(plan))
     app.command("list")(_interruptible(list_models))
     app.command("show")(_interruptible(show))
     app.command("rm")(_interruptible(rm))

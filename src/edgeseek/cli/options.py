@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +13,7 @@ from edgeseek.errors import UsageError
 
 if TYPE_CHECKING:
     from edgeseek.llm import SamplingParams
+    from edgeseek.memory.sizes import KvType
 
 #: What `run` uses when no model is named.
 DEFAULT_MODEL = "smollm2-135m"
@@ -62,6 +65,19 @@ Kv = Annotated[
         "--kv", metavar="f16|int8", help="How keys and values are stored; int8 takes half the memory."
     ),
 ]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="SIZE",
+        help="Bytes that the model may take, such as 2GiB or 800MB.",
+        show_default="what the limits leave",
+    ),
+]
+Slots = Annotated[
+    int,
+    typer.Option("--slots", metavar="N", min=1, help="How many full contexts the KV cache holds."),
+]
 PreloadName = Annotated[
     str,
     typer.Option(
@@ -98,6 +114,35 @@ Provider = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)[bB]?")
+
+
+def byte_count(option: str, text: str | None) -> int | None:
+    """Bytes of a size such as "2GiB", "800MB", "1.5G" or "1048576"; a prefix with i is a power of 1024.
+
+    Raises UsageError naming `option` for anything else.
+    """
+    if text is None:
+        return None
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or (found[3] and not found[2]):
+        raise UsageError(f"{option} is {text!r}; give a size such as 2GiB, 800MB or a number of bytes")
+    # Exact: a large number of bytes is no float.
+    return int(
+        Fraction(found[1]) * (1024 if found[3] else 1000) ** " kMGT".index(found[2].replace("K", "k") or " ")
+    )
+
+
+def kv_type(text: str) -> KvType:
+    """The KV type called `text`. Raises UsageError."""
+    from edgeseek.memory.sizes import KV_TYPES
+
+    for known in KV_TYPES:
+        if known == text:
+            return known
+    raise UsageError(f"a KV cache of type {text!r} is unknown; give {' or '.join(KV_TYPES)}")
 
 
 def check_text(option: str, text: str) -> str:

@@ -58,6 +58,7 @@ def run(
     speculation: options.SpeculationName = "lookup",
     preload: options.PreloadName = "populate",
     kv: options.Kv = "f16",
+    budget: options.Budget = None,
     backend: options.BackendName = None,
     provider: options.Provider = None,
     raw: Annotated[
@@ -90,6 +91,7 @@ def run(
             speculation=speculation,
             preload=preload,
             kv=kv,
+            budget=options.byte_count("--budget", budget),
             backend=backend,
             provider=provider,
             settings=services.settings,

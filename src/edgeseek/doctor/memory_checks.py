@@ -9,7 +9,7 @@ from edgeseek.doctor.finding import Finding, amount
 from edgeseek.doctor.probes import Probes
 from edgeseek.memory.cgroup import read_text
 from edgeseek.memory.limits import MemoryLimit, kib_table, memory_available
-from edgeseek.memory.planner import reserve_bytes
+from edgeseek.memory.sizes import reserve_of
 from edgeseek.settings import Settings
 
 #: Weights, buffers and interpreter of the smallest model in the catalogue.
@@ -25,9 +25,9 @@ def check(probes: Probes) -> Iterator[Finding]:
     """All findings about memory. Raises RuntimeFailure where /proc/meminfo is unreadable."""
     settings = probes.settings
     limits = memory_available(settings)
-    room = min(max(0, one.available - reserve_bytes(one.capacity)) for one in limits.limits)
+    room = min(max(0, one.available - reserve_of(one)) for one in limits.limits)
     yield _machine(limits.limits[0], room)
-    deciding = min(limits.limits, key=lambda one: one.available - reserve_bytes(one.capacity))
+    deciding = min(limits.limits, key=lambda one: one.available - reserve_of(one))
     for limit in limits.limits[1:]:
         yield _limit(limit, decides=limit is deciding)
     yield from _controller(settings)

@@ -25,6 +25,8 @@ class MemoryLimit:
     name: str
     capacity: int
     available: int
+    #: Whether it is the whole machine's memory, which other programs live on too.
+    machine: bool = True
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class MemoryLimits:
     """All limits that were found; the least available one counts. Never empty."""
 
     limits: tuple[MemoryLimit, ...]
+    #: Private bytes that this process holds already, which every limit counts as used.
+    held: int = 0
 
     @property
     def deciding(self) -> MemoryLimit:
@@ -51,7 +55,9 @@ class MemoryLimits:
 
 def memory_available(settings: Settings) -> MemoryLimits:
     """Read every memory limit of this process. Raises RuntimeFailure where /proc/meminfo is unreadable."""
-    return MemoryLimits((_machine(settings), *_cgroups(settings), *_address_space(settings)))
+    status = kib_table(read_text(settings.proc_root / "self/status") or "")
+    found = (_machine(settings), *_cgroups(settings), *_address_space(settings))
+    return MemoryLimits(found, held=status.get("RssAnon", 0))
 
 
 def _machine(settings: Settings) -> MemoryLimit:
@@ -96,7 +102,7 @@ def _version_1(group: Group) -> Iterator[MemoryLimit]:
 
 def _limit(name: str, capacity: int, current: int, reclaimable: int) -> MemoryLimit:
     used = max(0, current - reclaimable)
-    return MemoryLimit(name, capacity, max(0, capacity - used))
+    return MemoryLimit(name, capacity, max(0, capacity - used), machine=False)
 
 
 def _address_space(settings: Settings) -> Iterator[MemoryLimit]:
@@ -106,7 +112,7 @@ def _address_space(settings: Settings) -> Iterator[MemoryLimit]:
             if soft is not None:
                 status = kib_table(read_text(settings.proc_root / "self/status") or "")
                 used = status.get("VmSize", 0)
-                yield MemoryLimit("RLIMIT_AS (ulimit -v)", soft, max(0, soft - used))
+                yield MemoryLimit("RLIMIT_AS (ulimit -v)", soft, max(0, soft - used), machine=False)
 
 
 def peak_rss(settings: Settings) -> int | None:

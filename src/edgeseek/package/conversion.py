@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 #: What the core takes as dimensions of an attention head (native/src/model.cpp).
 HEAD_DIM_UNIT, MAX_HEAD_DIM = 16, 256
 #: More threads than this wait for the disk and only take memory.
-_MAX_THREADS = 4
+MAX_THREADS = 4
 
 
 def convert(
@@ -66,7 +66,7 @@ def convert(
     }
     if chat_template is not None:
         texts[TEMPLATE_NAME] = chat_template.encode()
-    threads = _threads(settings)
+    threads = conversion_threads(settings)
     with PackageWriter(target, container, files or OsFiles()) as writer:
         with ThreadPoolExecutor(threads, "convert") as pool:
             records, outcomes = _write_tensors(writer, plans, stream(plans, pool, threads + 1), progress)
@@ -152,7 +152,8 @@ def _metered(pieces: Iterator[Piece], total: int, progress: Progress | None) -> 
         yield piece
 
 
-def _threads(settings: Settings | None) -> int:
+def conversion_threads(settings: Settings | None) -> int:
+    """Threads that a conversion works on: what `settings` forces or this process may use, four at most."""
     if settings is not None and settings.threads is not None:
-        return min(settings.threads, _MAX_THREADS)
-    return min(len(os.sched_getaffinity(0)), _MAX_THREADS)
+        return min(settings.threads, MAX_THREADS)
+    return min(len(os.sched_getaffinity(0)), MAX_THREADS)

@@ -17,7 +17,7 @@ from edgeseek import _core
 from edgeseek.architectures.rope import inverse_frequencies, softmax_scale
 from edgeseek.architectures.spec import LatentAttention, ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
-from edgeseek.memory.planner import KvType, kv_bytes_per_token
+from edgeseek.memory.sizes import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
 from edgeseek.runtime.drawing import draw

@@ -23,6 +23,7 @@ import numpy as np
 
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.package import PackedTensor
+from edgeseek.runtime import pages
 
 Preload = Literal["none", "populate", "lock", "copy"]
 
@@ -63,6 +64,8 @@ def copy_to_huge_pages(tensors: Mapping[str, PackedTensor]) -> Mapping[str, Pack
     for name, tensor in tensors.items():
         data = memory[place : place + tensor.data.nbytes]
         data[:] = tensor.data
+        # The mapping's pages stay in the page cache, but no longer count as this process's.
+        pages.advise(tensor.data, pages.DONTNEED)
         data.flags.writeable = False
         copied[name] = replace(tensor, data=data)
         place += _padded(tensor.data.nbytes)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from edgeseek.architectures import parse_config
 from edgeseek.checkpoints import Checkpoint, fetch, open_checkpoint
+from edgeseek.checkpoints.catalogue import IndexSource
+from edgeseek.errors import UsageError
+from edgeseek.memory.footprint import (
+    Footprint,
+    footprint_of,
+    footprint_of_checkpoint,
+    footprint_of_config,
+)
 from edgeseek.package import convert
+from edgeseek.package.conversion import conversion_threads
 from edgeseek.package.files import Files
 from edgeseek.quantize.schemes import Scheme
 from edgeseek.settings import Settings
@@ -29,32 +39,67 @@ def import_source(
     settings: Settings,
     files: Files,
     report: Callable[[str, int, int | None], None],
+    accept: Callable[[Footprint], None] | None = None,
 ) -> str:
     """Make the package `target` of `source`, in place of what is there; returns the summary.
 
-    The caller holds the source's lock. Raises what fetching, reading and converting raise.
+    The caller holds the source's lock. `accept` is told what it will take and may raise. Raises what
+    fetching, reading and converting raise.
     """
+    accept = accept or _accept_anything
     if isinstance(source.origin, Path):
-        return _convert(source, source.origin, target, scheme, settings, files, report)
+        return _convert(source, source.origin, target, scheme, settings, files, report, accept)
     downloads = settings.downloads_dir / source.origin.slug
 
     def downloaded(done: int, total: int | None) -> None:
         report(f"downloading {source.name}", done, total)
 
-    checkpoint = fetch(
-        source.origin, downloads, settings=settings, progress=downloaded, accept=_refuse_what_cannot_run
-    )
+    def look(config: Checkpoint) -> None:
+        accept(footprint_of_config(config, scheme=scheme))
+
+    checkpoint = fetch(source.origin, downloads, settings=settings, progress=downloaded, accept=look)
     if keep_source:
         (downloads / _KEPT).touch()
-    summary = _convert(source, checkpoint, target, scheme, settings, files, report)
+    summary = _convert(source, checkpoint, target, scheme, settings, files, report, accept)
     if not (downloads / _KEPT).exists():
         shutil.rmtree(downloads, ignore_errors=True)
     return summary
 
 
-def _refuse_what_cannot_run(checkpoint: Checkpoint) -> None:
-    """Raise for an architecture or a key of the config that we do not know."""
-    parse_config(checkpoint)
+def described(
+    source: Source,
+    scheme: Scheme | None,
+    settings: Settings,
+) -> Footprint:
+    """What importing `source` gives, of which only the config is fetched.
+
+    Raises UsageError for one GGUF file, whose sizes are inside, and what fetching raises.
+    """
+    origin = source.origin
+    if isinstance(origin, Path):
+        return footprint_of(origin, scheme=scheme, threads=conversion_threads(settings))
+    found: list[Footprint] = []
+
+    def look(config: Checkpoint) -> None:
+        found.append(footprint_of_config(config, scheme=scheme))
+        raise _SeenError
+
+    pull = f"get it with: edgeseek pull {source.name}"
+    if isinstance(origin.source, IndexSource) or origin.source.file is not None:
+        raise UsageError(f"{source.name} is one GGUF file, whose sizes are inside; {pull}")
+    with suppress(_SeenError):
+        fetch(origin, settings.downloads_dir / origin.slug, settings=settings, accept=look)
+    if not found:
+        raise UsageError(f"{source.name} has no config.json; {pull}")
+    return replace(found[0], name=source.name)
+
+
+class _SeenError(Exception):
+    """Ends a fetch once its config was seen."""
+
+
+def _accept_anything(footprint: Footprint) -> None:
+    """An import that nobody asks about."""
 
 
 def _convert(
@@ -65,6 +110,7 @@ def _convert(
     settings: Settings,
     files: Files,
     report: Callable[[str, int, int | None], None],
+    accept: Callable[[Footprint], None],
 ) -> str:
     def converted(done: int, total: int) -> None:
         report(f"converting {source.name}", done, total)
@@ -72,7 +118,7 @@ def _convert(
     replaces = files.exists(target)
     with open_checkpoint(checkpoint_path) as checkpoint:
         # Before the vocabulary, whose errors would hide that the model itself is unknown.
-        _refuse_what_cannot_run(checkpoint)
+        accept(footprint_of_checkpoint(checkpoint, scheme=scheme, threads=conversion_threads(settings)))
         assets = checkpoint.text_assets
         outcome = convert(
             checkpoint,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.checkpoints.catalogue import local_path, resolve
@@ -30,6 +31,9 @@ from edgeseek.quantize.schemes import Scheme, parse_rounding_scheme
 from edgeseek.settings import Settings
 from edgeseek.store import folders
 from edgeseek.store.sources import Source, is_outdated, lock_name, source_of
+
+if TYPE_CHECKING:
+    from edgeseek.memory.footprint import Footprint
 
 #: Called with (stage, bytes done, bytes in all or None if unknown).
 Progress = Callable[[str, int, int | None], None]
@@ -123,14 +127,17 @@ class Store:
         keep_source: bool = False,
         force: bool = False,
         progress: Progress | None = None,
+        accept: Callable[[Footprint], None] | None = None,
     ) -> Pulled:
         """Make sure that the package of `model` (a name, or a checkpoint's path) is here and can be opened.
 
         `scheme` is one of f32, f16, q8, q4; None keeps what the checkpoint has. A download is deleted
-        after its conversion unless `keep_source`; `force` imports again. Raises UnknownModelError,
-        UsageError for an unknown scheme, a path that is a package already or the name of a package that was
-        imported from a path and has to be imported again, and what fetching, reading
-        and converting raise.
+        after its conversion unless `keep_source`; `force` imports again. `accept` is told what the import
+        will take, before weights are downloaded where the source has its config apart, and may raise.
+
+        Raises UnknownModelError, UsageError for an unknown scheme, a path that is a package already or the
+        name of a package that was imported from a path and has to be imported again, and what fetching,
+        reading and converting raise.
         """
         wanted = None if scheme is None else parse_rounding_scheme(scheme)
         self._settle_all()
@@ -154,11 +161,36 @@ class Store:
                     settings=self._settings,
                     files=self._files,
                     report=progress or _no_progress,
+                    accept=accept,
                 )
             self._remove_outdated(source)
         if present is not None:
             return _as_pulled(present)
         return Pulled(source.name, target, _size(target), summary)
+
+    def footprint(self, model: str, *, scheme: str | None = None) -> Footprint:
+        """What `model` takes: a path, a stored package's name, or a hub name, of which the config is fetched.
+
+        A path may be a config.json too. `scheme` is what a checkpoint would be imported at. Raises
+        UnknownModelError, UsageError for a model that is one file and not pulled yet, and what reading and
+        fetching raise.
+        """
+        from edgeseek.memory.footprint import footprint_of
+        from edgeseek.package.conversion import conversion_threads
+
+        wanted = None if scheme is None else parse_rounding_scheme(scheme)
+        threads = conversion_threads(self._settings)
+        path = local_path(model)
+        if path is not None:
+            if is_package(path) and wanted is not None:
+                source_of(model, wanted)
+            return footprint_of(path, scheme=wanted, threads=threads)
+        stored = None if wanted is not None else self._stored(model)
+        if stored is not None:
+            return footprint_of(stored.path)
+        from edgeseek.store.importing import described
+
+        return described(self._source(model, wanted), wanted, self._settings)
 
     def _source(self, model: str, scheme: Scheme | None) -> Source:
         try:

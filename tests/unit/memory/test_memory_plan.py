@@ -100,7 +100,9 @@ def test_the_default_context_shrinks_to_what_fits_in_whole_blocks() -> None:
 
 def test_needed_is_the_sum_of_all_kinds() -> None:
     made = plan(config(), 1_000_000_000, limits=limits(3 * GIB), slots=2, threads=4)
-    assert made.needed == 1_000_000_000 + made.kv + made.work + made.logits + made.runtime
+    assert made.file_backed == 1_000_000_000 + made.libraries
+    assert made.anonymous == made.kv + made.work + made.logits + made.runtime
+    assert made.needed == made.anonymous + made.file_backed
     assert made.logits == 8 * 151936 * 4
     assert made.available == 3 * GIB - made.reserve
 
