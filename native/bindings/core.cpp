@@ -253,7 +253,16 @@ NB_MODULE(_core, m) {
             "`latent`: one plane of `head_dim` values a token, which all heads read; kv_heads is 1 then.")
         .def_prop_ro("blocks", &KvPool::blocks)
         .def_prop_ro("block_bytes", [](const KvPool& p) { return p.shape().block_bytes(); })
-        .def_prop_ro("bytes", &KvPool::bytes);
+        .def_prop_ro("bytes", &KvPool::bytes)
+        .def(
+            "release",
+            [](KvPool& p, const Vector<int32_t>& blocks) {
+                return p.release(blocks.data(), blocks.shape(0));
+            },
+            "blocks"_a,
+            "Gives the pages of unused blocks back to the system; returns the bytes that were in memory. "
+            "They "
+            "read as zeros until written again. Raises ValueError for a block that there is not.");
 
     nb::class_<BoundModel>(m, "Model",
                            "A decoder-only transformer over mapped, packed tensors, which it keeps alive.")
@@ -339,6 +348,10 @@ NB_MODULE(_core, m) {
         .def_prop_ro("max_tokens", [](const BoundRunner& r) { return r.runner.max_tokens(); })
         .def_prop_ro("buffer_bytes", [](const BoundRunner& r) { return r.runner.buffer_bytes(); })
         .def("tap_names", [](const BoundRunner& r) { return r.runner.tap_names(); })
+        .def(
+            "expert_steps", [](const BoundRunner& r) { return r.runner.expert_steps(); },
+            "[layer * experts + expert]: the number of the last step, from 1 on, that ran the expert, 0 for "
+            "none.")
         .def("counters", [](const BoundRunner& r) {
             const Counters& c = r.runner.counters();
             return std::map<std::string, uint64_t>{

@@ -44,7 +44,7 @@ struct Runner::Pass {
     void mlp_layer(Worker& worker, int index);
     void moe_layer(Worker& worker, int index);
     /// Routes every row and plans the layer, the same for every worker.
-    void choose_experts(Worker& worker, const Layer& layer);
+    void choose_experts(Worker& worker, int index);
     /// silu(gate) * up of every row with each of its experts, quantized for `down`.
     void gate_and_up(Worker& worker, const Layer& layer, const Activations& a);
     void expert_task(Worker& worker, const Layer& layer, const Activations& a, const MoeSegment& segment,

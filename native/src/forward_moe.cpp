@@ -44,14 +44,15 @@ void Runner::Pass::moe_layer(Worker& worker, int index) {
     product(worker, router, a, total_, [&](size_t, size_t tile, size_t first, size_t rows, float* out) {
         copy_tile(layer.router, tile, rows, out, m.logits.row(first, m.logits_width), m.logits_width);
     });
-    choose_experts(worker, layer);
+    choose_experts(worker, index);
     gate_and_up(worker, layer, a);
     tap_experts(worker, index);
     down(worker, layer, index);
     tap(worker, index, "output", total_, b_.x.get(), hidden, hidden);
 }
 
-void Runner::Pass::choose_experts(Worker& worker, const Layer& layer) {
+void Runner::Pass::choose_experts(Worker& worker, int index) {
+    const Layer& layer = model_.layers()[static_cast<size_t>(index)];
     MoeBuffers& m = *b_.moe;
     MoeScratch& own = *m.scratch[static_cast<size_t>(worker.id())];
     const auto each = static_cast<size_t>(shape_.moe.experts_per_token);
@@ -73,6 +74,8 @@ void Runner::Pass::choose_experts(Worker& worker, const Layer& layer) {
     for (const MoeSegment& s : own.plan.segments()) {
         if (s.expert == kSharedExperts) continue;
         const FeedForward f(layer, s.expert);
+        const auto place = index * static_cast<int64_t>(shape_.moe.experts) + s.expert;
+        runner_.expert_steps_[static_cast<size_t>(place)] = runner_.counters_.steps + 1;
         runner_.counters_.experts += 1;
         runner_.counters_.expert_bytes += f.gate.weight.bytes() + f.up.weight.bytes() + f.down.weight.bytes();
     }

@@ -26,6 +26,10 @@ Runner::Runner(const Model& model, KvPool& pool, ThreadPool& threads, const Kern
         fail("the KV pool was made for another model");
     }
     buffers_ = std::make_unique<Buffers>(model.shape(), max_tokens, threads.size(), pool.blocks());
+    const ModelShape& shape = model.shape();
+    if (shape.moe.experts > 0) {
+        expert_steps_.resize(static_cast<size_t>(shape.layers) * static_cast<size_t>(shape.moe.experts));
+    }
 }
 
 Runner::~Runner() = default;

@@ -44,6 +44,11 @@ class KvPool:
     @property
     def bytes(self) -> int: ...
 
+    def release(self, blocks: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
+        """
+        Gives the pages of unused blocks back to the system; returns the bytes that were in memory. They read as zeros until written again. Raises ValueError for a block that there is not.
+        """
+
 class Model:
     """
     A decoder-only transformer over mapped, packed tensors, which it keeps alive.
@@ -108,6 +113,11 @@ class Runner:
     def buffer_bytes(self) -> int: ...
 
     def tap_names(self) -> list[str]: ...
+
+    def expert_steps(self) -> list[int]:
+        """
+        [layer * experts + expert]: the number of the last step, from 1 on, that ran the expert, 0 for none.
+        """
 
     def counters(self) -> dict[str, int]: ...
 

@@ -18,6 +18,7 @@ EdgeseekError                      exit code 1
 ├── DoesNotFitError                the memory plan exceeds the budget
 ├── TokenizerError                 vocabulary, merges or pre-tokenizer we cannot build
 │   └── ChatTemplateError          the template is missing, malformed or raised
+├── OverloadedError                refused or ended for want of memory or room; may succeed later
 └── RuntimeFailure                 the native core or a backend failed while running
 
 A message says what was found and what to do about it. The command line prints it on one line and
@@ -127,6 +128,10 @@ class TokenizerError(EdgeseekError):
 
 class ChatTemplateError(TokenizerError):
     """The chat template is missing, malformed, or refused the messages."""
+
+
+class OverloadedError(EdgeseekError):
+    """A request was not taken, or was ended, because the machine has no room for it now; try again later."""
 
 
 class RuntimeFailure(EdgeseekError):

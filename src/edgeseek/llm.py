@@ -29,6 +29,7 @@ from edgeseek.settings import MAX_THREADS, Settings
 from edgeseek.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from edgeseek.memory.guard import GuardEvent, MemoryGuard
     from edgeseek.store import Progress
     from edgeseek.tokenizer import ChatTemplate
 
@@ -328,6 +329,23 @@ class LLM:
     def complete(self, prompt: str | Items[int], params: SamplingParams | None = None) -> Completion:
         """`generate`, waited for and joined."""
         return self.generate(prompt, params).join()
+
+    def guard_memory(
+        self, settings: Settings | None = None, report: Callable[[GuardEvent], None] | None = None
+    ) -> MemoryGuard:
+        """Watch the machine's memory pressure, and give memory back in steps while it lasts.
+
+        `memory.guard` has the steps; `report` hears of each, from the guard's thread. Close the guard before
+        the model. While it is short of memory `generate` and `chat` raise OverloadedError.
+        """
+        from edgeseek.engine.relief import EngineRelief
+        from edgeseek.memory.guard import MemoryGuard
+        from edgeseek.memory.pressure import watch_pressure
+
+        monitor = watch_pressure(settings or Settings.from_environment())
+        guard = MemoryGuard(EngineRelief(self.engine), monitor, report=report)
+        guard.start()
+        return guard
 
     def close(self) -> None:
         """End what runs and release the memory; safe to call twice."""

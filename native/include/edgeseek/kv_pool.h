@@ -52,6 +52,11 @@ class KvPool {
     int blocks() const { return blocks_; }
     size_t bytes() const { return static_cast<size_t>(blocks_) * shape_.block_bytes(); }
 
+    /// Gives the pages that lie wholly inside the named blocks back to the system; they read as zeros until
+    /// they are written again. Neighbours in any order count as one stretch. Returns the bytes that were in
+    /// memory. Throws std::invalid_argument for a block that there is not, before anything is given back.
+    size_t release(const int32_t* blocks, size_t count);
+
     /// The head's plane in 16-bit units, whatever the type.
     uint16_t* k(int block, int layer, int head) const { return plane(block, layer, 0, head); }
     uint16_t* v(int block, int layer, int head) const { return plane(block, layer, 1, head); }

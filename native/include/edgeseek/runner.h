@@ -63,6 +63,9 @@ class Runner {
     int max_tokens() const { return max_tokens_; }
     size_t buffer_bytes() const;
     const Counters& counters() const { return counters_; }
+    /// [layer][expert]: the number of the last step, from 1 on, that ran the expert; 0 for none. Empty for a
+    /// model without experts.
+    const std::vector<uint64_t>& expert_steps() const { return expert_steps_; }
     /// The names that forward accepts as taps.
     std::vector<std::string> tap_names() const;
 
@@ -78,6 +81,7 @@ class Runner {
     const int max_tokens_;
     std::unique_ptr<Buffers> buffers_;
     Counters counters_;
+    std::vector<uint64_t> expert_steps_;
 };
 
 }  // namespace edgeseek

@@ -32,6 +32,10 @@ class BlockManager:
         """Blocks nobody holds."""
         return len(self._free)
 
+    def free_blocks(self) -> tuple[int, ...]:
+        """The blocks that nobody holds."""
+        return tuple(self._free)
+
     def holders(self, block: int) -> int:
         """Tables that hold `block`; one that is about to be written has exactly one."""
         return self._holders[block]

@@ -5,7 +5,7 @@ thread; they leave word in an inbox that the engine thread reads between steps. 
 templates, files or HTTP.
 
 Whatever a step raises, a backend's own error types included, ends only the requests it concerns, and the
-loop goes on: that is why the five handlers here catch every Exception.
+loop goes on: that is why the six handlers here catch every Exception.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from edgeseek.engine.sequence import Sequence
 from edgeseek.engine.speculative import PromptLookup, StepCosts
 from edgeseek.engine.stopping import StopRules
 from edgeseek.engine.text import TextSource, TextStream
-from edgeseek.errors import EdgeseekError, PromptTooLongError, RuntimeFailure, UsageError
+from edgeseek.errors import EdgeseekError, OverloadedError, PromptTooLongError, RuntimeFailure, UsageError
 from edgeseek.runtime.backend import BLOCK_TOKENS, Backend, Sample, SampleRow
 
 #: Tokens of prompt and decode in one step, at most.
@@ -91,6 +91,8 @@ class Engine:
         self._inbox: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._closed = False
+        #: Why new requests are refused at present; None where they are admitted.
+        self.refusal: str | None = None
         self._thread = threading.Thread(target=self._run, name="edgeseek-engine", daemon=True)
         self._thread.start()
         # A daemon thread inside native code must not outlive the interpreter.
@@ -102,9 +104,12 @@ class Engine:
         """Queue a prompt of token ids and return its chunks as an iterator (one joined one unless `stream`).
 
         `owner` is kept alive as long as the iterator is.
-        Raises PromptTooLongError, or UsageError for an empty prompt or ids outside the vocabulary. A
-        prompt that fills the context exactly still gets one token, since the last needs no KV.
+        Raises PromptTooLongError, UsageError for an empty prompt or ids outside the vocabulary, or
+        OverloadedError while no requests are admitted. A prompt that fills the context exactly still gets
+        one token, since the last needs no KV.
         """
+        if self.refusal is not None:
+            raise OverloadedError(self.refusal)
         tokens = [int(token) for token in prompt]
         self._validate(tokens, params)
         room = max(self.context - len(tokens), 1)
@@ -134,8 +139,41 @@ class Engine:
 
         Raises what `work` raises, and RuntimeFailure if running requests leave too few blocks.
         """
+        return self._await(lambda result: self._lend(blocks, work, result))
+
+    def between_steps(self, work: Callable[[Scheduler, Backend], T]) -> T:
+        """Run `work(scheduler, backend)` between two steps and wait; for what must not meet a step.
+
+        Raises what `work` raises, and RuntimeFailure where the engine is closed.
+        """
+
+        def run(result: futures.Future[T]) -> None:
+            try:
+                result.set_result(work(self._scheduler, self._backend))
+            except Exception as error:  # noqa: BLE001
+                result.set_exception(error)
+
+        return self._await(run)
+
+    def end_newest(self, error: EdgeseekError) -> int | None:
+        """End the request that came last, running or waiting, with `error`.
+
+        Returns its prompt's length in tokens, None where there is no request.
+        """
+
+        def end(_scheduler: Scheduler, _backend: Backend) -> int | None:
+            if not self._requests:
+                return None
+            newest = self._requests[max(self._requests)].sequence
+            self._fail(newest, error)
+            return newest.prompt_tokens
+
+        return self.between_steps(end)
+
+    def _await(self, run: Callable[[futures.Future[T]], None]) -> T:
+        """Have the engine thread call `run` between two steps, and wait for the result that it sets."""
         result: futures.Future[T] = futures.Future()
-        self._post(lambda: self._lend(blocks, work, result))
+        self._post(lambda: run(result))
         while not result.done():
             alive = self._thread.is_alive()
             futures.wait([result], timeout=POLL_S)
@@ -356,10 +394,10 @@ def _logprobs(params: SamplingParams, sample: Sample) -> tuple[TokenLogprob, ...
     return (TokenLogprob(sample.token, sample.logprob, top),)
 
 
-def _translate(error: Exception) -> RuntimeFailure:
+def _translate(error: Exception) -> EdgeseekError:
     """An error of its own for each request, since raising one in several threads would mix their traces."""
     text = str(error) if isinstance(error, (EdgeseekError, ValueError)) else repr(error)
-    failure = RuntimeFailure(text)
+    failure = OverloadedError(text) if isinstance(error, OverloadedError) else RuntimeFailure(text)
     failure.__cause__ = error
     return failure
 

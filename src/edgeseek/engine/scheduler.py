@@ -101,6 +101,22 @@ class Scheduler:
         """Those without KV blocks, next in line first."""
         return tuple(self._waiting)
 
+    @property
+    def slots(self) -> int:
+        """The most sequences that run at once; fewer than run already only keeps others waiting."""
+        return self._slots
+
+    @slots.setter
+    def slots(self, slots: int) -> None:
+        self._slots = slots
+
+    def drop_retained(self) -> int:
+        """Free the blocks of all finished sequences; how many those were."""
+        before = self.blocks.available
+        while len(self.retained):
+            self.retained.evict_oldest()
+        return self.blocks.available - before
+
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence behind all others."""
         self._waiting.append(sequence)

@@ -70,6 +70,18 @@ def groups_of(controller: str, settings: Settings) -> list[Group]:
     return _ancestors(2, mount, unified, settings)
 
 
+def unified_groups(settings: Settings) -> list[Group]:
+    """The version 2 cgroups of this process, its own first, whether or not any controller lives there.
+
+    On hybrid systems they have no memory controller, and pressure files all the same.
+    """
+    mount = next((m for m in _mounts(settings) if m.kind == "cgroup2"), None)
+    for line in (read_text(settings.proc_root / "self/cgroup") or "").splitlines():
+        if mount is not None and line.startswith("0::"):
+            return _ancestors(2, mount, line.removeprefix("0::"), settings)
+    return []
+
+
 def _mounts(settings: Settings) -> Iterator[_Mount]:
     for line in (read_text(settings.proc_root / "self/mountinfo") or "").splitlines():
         before, dash, after = line.partition(" - ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -85,6 +85,19 @@ class Sample:
     logprob: float
     top_ids: tuple[int, ...] = ()
     top_logprobs: tuple[float, ...] = ()
+
+
+@runtime_checkable
+class GivesBack(Protocol):
+    """A backend that can give memory back while it goes on working; both return the bytes that went."""
+
+    def release_blocks(self, blocks: Sequence[int]) -> int:
+        """Give back the pages of KV blocks that hold nothing that is still wanted."""
+        ...
+
+    def page_out_weights(self) -> int:
+        """Drop the pages of weights that steps do not need, or not lately; use reads them again."""
+        ...
 
 
 class Backend(Protocol):

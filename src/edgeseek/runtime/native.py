@@ -5,6 +5,8 @@ Owns the mapping of package tensors to the core and the KV pool. Knows nothing o
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from threading import Thread
@@ -19,12 +21,16 @@ from edgeseek.architectures.spec import LatentAttention, ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.memory.sizes import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
+from edgeseek.runtime import pages
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
 from edgeseek.runtime.drawing import draw
 from edgeseek.runtime.preload import Preload, check_preload, copy_to_huge_pages, lock_failure
 
 #: Tokens of the largest step; longer prompts are prefilled in chunks of it.
 MAX_STEP_TOKENS = 512
+#: An expert that ran within so many steps is in use.
+_IDLE_STEPS = 64
+_EXPERT = re.compile(r"layers\.(\d+)\..*\bexperts\.(\d+)\.")
 
 
 class NativeBackend:
@@ -54,6 +60,7 @@ class NativeBackend:
         context: int | None = None,
     ) -> None:
         config = package.config
+        self._expert_data, self._lookup_data = _droppable(package, preload)
         self._kv_type: KvType = kv
         check_preload(preload)
         if isa is not None and isa not in _core.supported_isas():
@@ -178,6 +185,28 @@ class NativeBackend:
         """See `Backend.counters`."""
         return self._runner.counters()
 
+    def release_blocks(self, blocks: Sequence[int]) -> int:
+        """See `GivesBack.release_blocks`. Raises RuntimeFailure for a block that there is not."""
+        try:
+            return self._pool.release(np.array(blocks, dtype=np.int32))
+        except (ValueError, OverflowError) as error:
+            raise RuntimeFailure(f"the blocks were not released: {error}") from error
+
+    def page_out_weights(self) -> int:
+        """See `GivesBack.page_out_weights`: experts that no token was routed to of late, and the embedding.
+
+        The embedding is left where it is the head too, and everything where weights are locked or copied.
+        """
+        steps = self._runner.expert_steps()
+        late = self._runner.counters()["steps"] - _IDLE_STEPS
+        idle = [
+            data
+            for place, tensors in self._expert_data.items()
+            if steps[place] <= max(late, 0)
+            for data in tensors
+        ]
+        return sum(map(pages.page_out, idle + self._lookup_data))
+
     def close(self) -> None:
         """Free the KV pool, the buffers and the threads; calls after it raise AttributeError."""
         # The runner points into the other three, so it goes first.
@@ -211,6 +240,22 @@ def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor], contex
 
 def _latent_fields(config: ModelConfig, latent: LatentAttention) -> dict[str, Any]:
     return {**asdict(latent), "softmax_scale": softmax_scale(config.rope, config.head_dim)}
+
+
+def _droppable(package: Package, preload: Preload) -> tuple[dict[int, list[pages.Bytes]], list[pages.Bytes]]:
+    """Tensors whose pages may go: of each expert, by layer × experts + expert, and of lookups."""
+    experts: dict[int, list[pages.Bytes]] = defaultdict(list)
+    lookups: list[pages.Bytes] = []
+    if preload in ("copy", "lock"):
+        return experts, lookups
+    config = package.config
+    for name, tensor in package.tensors.items():
+        found = _EXPERT.match(name)
+        if found is not None and config.moe is not None:
+            experts[int(found[1]) * config.moe.num_experts + int(found[2])].append(tensor.data)
+        elif name == "embed.weight" and not config.tied_embeddings:
+            lookups.append(tensor.data)
+    return experts, lookups
 
 
 def _build_pool(config: ModelConfig, blocks: int, kv: KvType) -> _core.KvPool:

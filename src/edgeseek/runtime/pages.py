@@ -45,6 +45,20 @@ def resident_bytes(data: Bytes) -> int:
     return int(np.count_nonzero(states & 1)) * page
 
 
+def page_out(data: Bytes) -> int:
+    """Drop the pages of `data` from memory; the bytes that really went.
+
+    Pages that other processes have mapped stay, and so do those of files that we may not write to.
+    """
+    try:
+        before = resident_bytes(data)
+        if before == 0 or not advise(data, PAGEOUT):
+            return 0
+        return max(0, before - resident_bytes(data))
+    except OSError:
+        return 0
+
+
 def _inner(data: Bytes) -> tuple[int, int]:
     """Address and length of the whole pages inside `data`."""
     page = mmap.PAGESIZE
