@@ -14,7 +14,7 @@ from edgeseek.errors import DoesNotFitError, UsageError
 from edgeseek.memory.footprint import Footprint, Weights
 from edgeseek.memory.limits import MemoryLimits
 from edgeseek.memory.planner import MemoryPlan, available, plan
-from edgeseek.memory.sizes import KV_BLOCK_TOKENS, STEP_SEQUENCES, KvType
+from edgeseek.memory.sizes import KV_BLOCK_TOKENS, STEP_SEQUENCES, VERIFIED_ROWS, KvType
 from edgeseek.quantize.schemes import Scheme
 
 #: Fewer tokens than this are no use for a conversation.
@@ -51,7 +51,7 @@ class Wish:
             context=self.context,
             slots=self.slots,
             threads=self.threads,
-            logit_rows=max(self.slots, STEP_SEQUENCES),
+            logit_rows=max(self.slots, STEP_SEQUENCES, VERIFIED_ROWS),
             budget=self.budget,
             kv=self.kv,
             extra=self.extra,

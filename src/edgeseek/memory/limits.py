@@ -36,6 +36,8 @@ class MemoryLimits:
     limits: tuple[MemoryLimit, ...]
     #: Private bytes that this process holds already, which every limit counts as used.
     held: int = 0
+    #: Bytes of files that it has mapped already: the interpreter and its libraries.
+    mapped: int = 0
 
     @property
     def deciding(self) -> MemoryLimit:
@@ -57,7 +59,7 @@ def memory_available(settings: Settings) -> MemoryLimits:
     """Read every memory limit of this process. Raises RuntimeFailure where /proc/meminfo is unreadable."""
     status = kib_table(read_text(settings.proc_root / "self/status") or "")
     found = (_machine(settings), *_cgroups(settings), *_address_space(settings))
-    return MemoryLimits(found, held=status.get("RssAnon", 0))
+    return MemoryLimits(found, held=status.get("RssAnon", 0), mapped=status.get("RssFile", 0))
 
 
 def _machine(settings: Settings) -> MemoryLimit:

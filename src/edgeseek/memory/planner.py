@@ -215,9 +215,9 @@ def _check_options(config: ModelConfig, context: int | None, slots: int, budget:
 def available(limits: MemoryLimits, budget: int | None, runtime: int) -> tuple[int, int, str]:
     """Bytes the plan may take, the reserve taken from them, and the name of what decides.
 
-    What this process holds already is part of `runtime`, and of every limit's use.
+    What this process holds already is part of `runtime` and LIBRARY_BYTES, and of every limit's use.
     """
-    held = min(limits.held, runtime)
+    held = min(limits.held, runtime) + min(limits.mapped, LIBRARY_BYTES)
 
     def left(limit: MemoryLimit) -> int:
         return max(0, limit.available + held - reserve_of(limit))

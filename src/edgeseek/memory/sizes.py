@@ -22,6 +22,8 @@ KV_BLOCK_TOKENS = 32
 STEP_TOKENS = 512
 #: Sequences that may share the pool of a single slot, each with a row of logits in a step.
 STEP_SEQUENCES = 8
+#: Rows of logits in a step that verifies proposed tokens: engine.speculative's MAX_ROWS.
+VERIFIED_ROWS = 16
 
 _MIB = 1 << 20
 #: Private memory of interpreter, numpy, tokenizers and the core before a model is loaded.

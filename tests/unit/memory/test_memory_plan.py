@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeseek.architectures.spec import ModelConfig, MoE
+from edgeseek.engine.engine import SLOTS, STEP_TOKENS
+from edgeseek.engine.speculative import MAX_ROWS
 from edgeseek.errors import DoesNotFitError, UsageError
-from edgeseek.memory import planner
+from edgeseek.memory import planner, sizes
 from edgeseek.memory.limits import MemoryLimit, MemoryLimits
 from edgeseek.memory.planner import plan
 from edgeseek.runtime.backend import BLOCK_TOKENS
@@ -41,6 +43,11 @@ def limits(available: int, capacity: int = 4 * GIB, name: str = "MemAvailable") 
 
 def test_the_block_size_is_the_runtimes() -> None:
     assert planner.KV_BLOCK_TOKENS == BLOCK_TOKENS == 32
+
+
+def test_steps_are_the_engines() -> None:
+    assert (sizes.STEP_TOKENS, sizes.STEP_SEQUENCES) == (STEP_TOKENS, SLOTS)
+    assert sizes.VERIFIED_ROWS == MAX_ROWS
 
 
 @pytest.mark.parametrize(
