@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from edgeseek.doctor import memory_kernel_checks
 from edgeseek.doctor.finding import Finding, amount
 from edgeseek.doctor.probes import Probes
 from edgeseek.memory.cgroup import read_text
@@ -31,6 +32,9 @@ def check(probes: Probes) -> Iterator[Finding]:
     for limit in limits.limits[1:]:
         yield _limit(limit, decides=limit is deciding)
     yield from _controller(settings)
+    yield from memory_kernel_checks.pressure(settings)
+    yield from memory_kernel_checks.contiguous(settings)
+    yield from memory_kernel_checks.shared_with_devices(settings)
     yield _pages(probes.page_size)
     yield _huge_pages(settings)
     yield from _reserved_pages(settings)
@@ -64,21 +68,31 @@ def _limit(limit: MemoryLimit, *, decides: bool) -> Finding:
 
 
 def _controller(settings: Settings) -> Iterator[Finding]:
-    for line in (read_text(settings.proc_root / "cgroups") or "").splitlines():
-        words = line.split()
-        if len(words) == 4 and words[0] == "memory" and words[3] == "0":
-            yield Finding(
-                "cgroup memory",
-                "switched off at boot",
-                "memory limits of services and containers have no effect",
-                "note",
-                "add cgroup_enable=memory to the kernel's command line (/boot/firmware/cmdline.txt on a Pi)",
-            )
+    # Raspberry Pi's firmware adds cgroup_disable=memory to the line; a later cgroup_enable=memory wins.
+    words = (read_text(settings.proc_root / "cmdline") or "").split()
+    last = next((word for word in reversed(words) if re.fullmatch(r"cgroup_(?:en|dis)able=memory", word)), "")
+    rows = map(str.split, (read_text(settings.proc_root / "cgroups") or "").splitlines())
+    off = any(len(row) == 4 and row[0] == "memory" and row[3] == "0" for row in rows)
+    if off or last == "cgroup_disable=memory":
+        yield Finding(
+            "cgroup memory",
+            "switched off at boot",
+            "memory limits of services and containers have no effect",
+            "note",
+            "add cgroup_enable=memory to the kernel's command line (/boot/firmware/cmdline.txt on a Pi)",
+        )
 
 
 def _pages(size: int) -> Finding:
     found = amount(size)
-    if size <= 16384:
+    if size == 16384:
+        meaning = "packages are aligned for it: weights are mapped and used in place"
+        # The Raspberry Pi 5's default kernel.
+        remedy = (
+            "none needed here; kernel=kernel8.img in /boot/firmware/config.txt gives other programs 4 KiB"
+        )
+        return Finding("page size", found, meaning, remedy=remedy)
+    if size < 16384:
         return Finding(
             "page size", found, "packages are aligned for it: weights are mapped and used in place"
         )
@@ -122,11 +136,16 @@ def _swap(settings: Settings) -> Iterator[Finding]:
         yield Finding("swap", "none", "weights are files: the kernel drops and reads them again without swap")
     compressed = [area for area in areas if "zram" in area[0]]
     if compressed:
-        total = sum(int(area[2]) * 1024 for area in compressed)
+        total, used = (sum(int(area[i]) * 1024 for area in compressed) for i in (2, 3))
         found = f"{len(compressed)} × zram, {amount(total)} in all"
-        yield Finding("swap", found, "compressed memory: quick, but takes memory itself")
-    for name, kind, size, used, _ in (area for area in areas if "zram" not in area[0]):
-        found = f"{name} ({kind}), {amount(int(size) * 1024)}, {amount(int(used) * 1024)} used"
+        meaning = "compressed memory: quick, but takes memory itself, and is never counted as free"
+        if used:
+            remedy = "end other programs; sudo swapoff /dev/zram0 && sudo swapon /dev/zram0 then empties it"
+            yield Finding("swap", f"{found}, {amount(used)} used", meaning, "note", remedy)
+        else:
+            yield Finding("swap", found, meaning)
+    for name, kind, size, taken, _ in (area for area in areas if "zram" not in area[0]):
+        found = f"{name} ({kind}), {amount(int(size) * 1024)}, {amount(int(taken) * 1024)} used"
         if kind == "file" or "mmcblk" in name:
             meaning = "on an SD card or eMMC a swapped KV cache stalls answers for seconds and wears the card"
             remedy = f"use zram instead: apt-get install zram-tools, then swapoff {name}"

@@ -5,6 +5,7 @@ Hands out views of the mapping; copies no weight. Knows nothing of engine or tok
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -18,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edgeseek.architectures import ModelConfig
-from edgeseek.errors import PackageDamagedError, PackageError, PackageFormatError
+from edgeseek.errors import DoesNotFitError, PackageDamagedError, PackageError, PackageFormatError
+from edgeseek.package.address_space import largest_mapping
 from edgeseek.package.container import alignment_of, header_length, is_expert, parse_header
 from edgeseek.package.manifest import (
     GENERATION_NAME,
@@ -145,7 +147,7 @@ def open_package(path: Path) -> Package:
     Checks magic, version, config, records, offsets against the file's size, shapes, alignment and the
     package digest, but not the weights' digests; `verify_package` does that. Raises PackageFormatError
     for what contradicts itself, PackageDamagedError for a changed record, PackageError for what cannot
-    be read.
+    be read, DoesNotFitError where the system refuses to map so much.
     """
     where = str(path / MANIFEST_NAME)
     if not path.is_dir():
@@ -195,6 +197,17 @@ def locate(path: Path, manifest: Manifest) -> Mapping[str, int]:
     return {name: _place(name, record, found, where) for name, record in manifest.tensors.items()}
 
 
+def _no_room(path: Path) -> DoesNotFitError:
+    size = path.stat().st_size
+    available = largest_mapping(size)
+    return DoesNotFitError(
+        f"the system refused to map the {size:,} bytes of {path}, and {available:,} in one piece can be had; "
+        "use a smaller model or --scheme, or raise ulimit -v",
+        needed=size,
+        available=available,
+    )
+
+
 def _place(name: str, record: TensorRecord, found: Mapping[str, tuple[str, int, int]], where: str) -> int:
     if name not in found:
         raise PackageFormatError(f"{where} has no tensor {name!r}, which {MANIFEST_NAME} names")
@@ -222,6 +235,8 @@ def _map_weights(path: Path, manifest: Manifest) -> Mapping[str, PackedTensor]:
         with path.open("rb") as file:
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            raise _no_room(path) from error
         raise PackageError(f"cannot map {path}: {error}") from error
     tensors = {}
     for name, record in manifest.tensors.items():

@@ -21,10 +21,16 @@ from edgeseek.architectures.spec import LatentAttention, ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.memory.sizes import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
+from edgeseek.package.address_space import largest_mapping
 from edgeseek.runtime import pages
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
 from edgeseek.runtime.drawing import draw
-from edgeseek.runtime.preload import Preload, check_preload, copy_to_huge_pages, lock_failure
+from edgeseek.runtime.preload import (
+    Preload,
+    check_preload,
+    copy_to_huge_pages,
+    lock_failure,
+)
 
 #: Tokens of the largest step; longer prompts are prefilled in chunks of it.
 MAX_STEP_TOKENS = 512
@@ -81,11 +87,7 @@ class NativeBackend:
         except RuntimeError as error:
             raise RuntimeFailure(f"{error}; use fewer with --threads or EDGESEEK_THREADS") from error
         except MemoryError as error:
-            raise DoesNotFitError(
-                f"the system refused {kv_bytes} bytes for {blocks} KV blocks; use a smaller --context",
-                needed=kv_bytes,
-                available=0,
-            ) from error
+            raise _refused(kv_bytes, blocks) from error
         if preload == "populate":
             # Else the first step takes a page fault for every 64 KiB of weights.
             Thread(target=self._model.populate, name="edgeseek-populate", daemon=True).start()
@@ -240,6 +242,20 @@ def _build_model(config: ModelConfig, packed: Mapping[str, PackedTensor], contex
 
 def _latent_fields(config: ModelConfig, latent: LatentAttention) -> dict[str, Any]:
     return {**asdict(latent), "softmax_scale": softmax_scale(config.rope, config.head_dim)}
+
+
+def _refused(kv_bytes: int, blocks: int) -> DoesNotFitError:
+    """What to say when the KV pool or the buffers beside it could not be had."""
+    available = largest_mapping(kv_bytes)
+    fitting = available // (kv_bytes // blocks) * BLOCK_TOKENS
+    hint = f"a --context of {fitting} tokens or fewer" if fitting else "a smaller model"
+    return DoesNotFitError(
+        f"the system refused memory for the {kv_bytes:,} bytes of {blocks} KV blocks and the buffers beside "
+        f"them; {available:,} bytes in one piece can be had: use {hint}, or raise ulimit -v or "
+        "vm.overcommit_memory",
+        needed=kv_bytes,
+        available=available,
+    )
 
 
 def _droppable(package: Package, preload: Preload) -> tuple[dict[int, list[pages.Bytes]], list[pages.Bytes]]:

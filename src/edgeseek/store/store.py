@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from edgeseek.architectures.spec import ModelConfig
 from edgeseek.checkpoints.catalogue import local_path, resolve
 from edgeseek.errors import (
+    DoesNotFitError,
     PackageDamagedError,
     PackageError,
     PackageFormatError,
@@ -209,7 +210,12 @@ class Store:
             found = self._usable(self._root / resolve(name).slug)
             if found is not None:
                 return found
-        return next((m for m in self._all() if m.problem is None and m.name.lower() == name.lower()), None)
+        named = [model for model in self._all() if model.name.lower() == name.lower()]
+        for model in named:
+            if model.problem is None:
+                return model
+        # What is whole and cannot be mapped for want of address space says so.
+        return self._usable(named[0].path) if named else None
 
     def _usable(self, folder: Path) -> StoredModel | None:
         """The package in `folder`, None if there is none or it is damaged; PackageError if unreadable."""
@@ -252,7 +258,7 @@ class Store:
 def _read(folder: Path) -> StoredModel:
     try:
         return _opened(folder)
-    except PackageError as error:
+    except (PackageError, DoesNotFitError) as error:
         return StoredModel(_name_of(folder), folder, _size(folder), problem=str(error))
 
 

@@ -17,6 +17,7 @@ N100_FLAGS = (
     "f16c rdrand lahf_lm abm fsgsbase bmi1 avx2 smep bmi2 erms invpcid rdseed adx clflushopt clwb sha_ni "
     "xsaveopt xsavec avx_vnni umip waitpkg gfni vaes vpclmulqdq rdpid movdiri serialize arch_capabilities"
 )
+PSI = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0"
 EXTRAS = {"hub": ("huggingface_hub",), "onnx": ("onnx", "onnxruntime"), "dev": ("pytest",)}
 
 
@@ -55,6 +56,7 @@ def rk3588(machine: Machine) -> Probes:
             "device-tree/compatible": "xunlong,orangepi-5-plus\0rockchip,rk3588\0",
             "swaps": swaps(("/dev/zram0", "partition", 4 * GIB, 0)),
             "self/limits": limits("8388608"),
+            "pressure/memory": PSI,
         },
     )
     clocks(machine, {cpu: 1800000 if cpu < 4 else 2304000 for cpu in range(8)}, "schedutil", "cpufreq-dt")
@@ -98,6 +100,7 @@ def jetson_orin(machine: Machine) -> Probes:
             "device-tree/compatible": "nvidia,p3768-0000+p3767-0005\0nvidia,p3767-0005\0nvidia,tegra234\0",
             "swaps": swaps(*((f"/dev/zram{n}", "partition", 635 << 20, 0) for n in range(6))),
             "self/limits": limits("unlimited"),
+            "pressure/memory": PSI,
         },
     )
     clocks(machine, dict.fromkeys(range(6), 1510400), "schedutil", "tegra194")
@@ -132,6 +135,7 @@ def mini_pc(machine: Machine) -> Probes:
             "cpuinfo": "\n".join(records),
             "swaps": swaps(("/dev/nvme0n1p3", "partition", 2 * GIB, 0)),
             "self/limits": limits("8388608"),
+            "pressure/memory": PSI,
         },
     )
     clocks(machine, dict.fromkeys(range(4), 3400000), "powersave", "intel_pstate")

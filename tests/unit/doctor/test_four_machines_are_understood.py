@@ -43,11 +43,13 @@ def test_raspberry_pi_5(machine: Machine) -> None:
     found = examine(boards.raspberry_pi_5(machine))
     assert found.device.name == "Raspberry Pi 5 Model B Rev 1.0"
     assert the(found, "page size").found == "16 KiB"
+    assert "kernel=kernel8.img" in (the(found, "page size").remedy or "")
     assert the(found, "huge pages").found == "always, 32 MiB each"
     assert the(found, "supply voltage").status == "ok"
     assert "swapoff /var/swap" in (the(found, "swap").remedy or "")
     assert states(found) == {
         "cgroup memory": "note",
+        "memory pressure (PSI)": "note",
         "swap": "note",
         "RLIMIT_MEMLOCK": "note",
         "power sensors": "note",

@@ -238,3 +238,65 @@ def test_amounts(size: int, shown: str) -> None:
 )
 def test_cpu_lists(cpus: tuple[int, ...], shown: str) -> None:
     assert cpu_list(cpus) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "off"),
+    [
+        ("quiet", False),
+        ("coherent_pool=1M cgroup_disable=memory quiet", True),
+        ("cgroup_disable=memory root=/dev/mmcblk0p2 cgroup_enable=memory", False),
+    ],
+)
+def test_a_memory_controller_that_the_command_line_switches_off(
+    machine: Machine, line: str, off: bool
+) -> None:
+    probes = boards.rk3588(machine)
+    machine.write(machine.proc, {"cmdline": line})
+    found = [one for one in examine(probes).parts["memory"] if one.subject == "cgroup memory"]
+    assert bool(found) == off
+    assert all("cgroup_enable=memory" in (one.remedy or "") for one in found)
+
+
+def test_a_kernel_without_psi_or_with_it_switched_off(machine: Machine) -> None:
+    probes = boards.rk3588(machine)
+    assert finding(probes, "memory pressure (PSI)").status == "ok"
+    # psi=0 leaves the file and refuses to read it.
+    machine.write(machine.proc, {"pressure/memory": ""})
+    off = finding(probes, "memory pressure (PSI)")
+    assert (off.found, off.status) == ("switched off", "note")
+    assert "psi=1" in (off.remedy or "")
+    (machine.proc / "pressure/memory").unlink()
+    without = finding(probes, "memory pressure (PSI)")
+    assert without.found == "not in this kernel"
+    assert "CONFIG_PSI" in (without.remedy or "")
+
+
+def test_memory_in_zram_is_never_free(machine: Machine) -> None:
+    probes = boards.rk3588(machine)
+    before = finding(probes, "memory").found
+    assert "never counted as free" in finding(probes, "swap").meaning
+    machine.write(machine.proc, {"swaps": boards.swaps(("/dev/zram0", "partition", 4 * GIB, GIB))})
+    found = finding(probes, "swap")
+    assert (found.found, found.status) == ("1 × zram, 4 GiB in all, 1 GiB used", "note")
+    assert "swapoff /dev/zram0" in (found.remedy or "")
+    assert finding(probes, "memory").found == before
+
+
+@pytest.mark.parametrize(("free", "status"), [(200 << 20, "note"), (60 << 20, "ok")])
+def test_contiguous_memory_that_nobody_needs(machine: Machine, free: int, status: str) -> None:
+    probes = boards.rk3588(machine)
+    path = machine.proc / "meminfo"
+    path.write_text(path.read_text() + f"CmaTotal:  262144 kB\nCmaFree:  {free // 1024} kB\n")
+    found = finding(probes, "CMA")
+    assert (found.found, found.status) == (f"256 MiB, {amount(free)} free", status)
+    assert (found.remedy is not None and "cma=64M" in found.remedy) == (status == "note")
+
+
+def test_memory_that_the_npu_shares(machine: Machine) -> None:
+    probes = boards.rk3588(machine)
+    for number, size in enumerate((64 << 20, 192 << 20)):
+        machine.write(machine.sys / f"kernel/dmabuf/buffers/{number}", {"size": str(size)})
+    found = finding(probes, "memory shared with GPU or NPU")
+    assert (found.found, found.status) == ("256 MiB in 2 buffers", "note")
+    assert "isolate multi-user" in (found.remedy or "")
