@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from edgeseek.architectures import ModelConfig
 from edgeseek.errors import DoesNotFitError, PackageDamagedError, PackageError, PackageFormatError
-from edgeseek.package.address_space import largest_mapping
 from edgeseek.package.container import alignment_of, header_length, is_expert, parse_header
 from edgeseek.package.manifest import (
     GENERATION_NAME,
@@ -198,6 +197,8 @@ def locate(path: Path, manifest: Manifest) -> Mapping[str, int]:
 
 
 def _no_room(path: Path) -> DoesNotFitError:
+    from edgeseek.package.address_space import largest_mapping
+
     size = path.stat().st_size
     available = largest_mapping(size)
     return DoesNotFitError(

@@ -21,7 +21,6 @@ from edgeseek.architectures.spec import LatentAttention, ModelConfig
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.memory.sizes import KvType, kv_bytes_per_token
 from edgeseek.package import Package, PackedTensor
-from edgeseek.package.address_space import largest_mapping
 from edgeseek.runtime import pages
 from edgeseek.runtime.backend import BLOCK_TOKENS, Capabilities, Sample, SampleRow, Slice
 from edgeseek.runtime.drawing import draw
@@ -246,6 +245,8 @@ def _latent_fields(config: ModelConfig, latent: LatentAttention) -> dict[str, An
 
 def _refused(kv_bytes: int, blocks: int) -> DoesNotFitError:
     """What to say when the KV pool or the buffers beside it could not be had."""
+    from edgeseek.package.address_space import largest_mapping
+
     available = largest_mapping(kv_bytes)
     fitting = available // (kv_bytes // blocks) * BLOCK_TOKENS
     hint = f"a --context of {fitting} tokens or fewer" if fitting else "a smaller model"

@@ -23,7 +23,6 @@ import numpy as np
 
 from edgeseek.errors import DoesNotFitError, RuntimeFailure, UsageError
 from edgeseek.package import PackedTensor
-from edgeseek.package.address_space import largest_mapping
 from edgeseek.runtime import pages
 
 Preload = Literal["none", "populate", "lock", "copy"]
@@ -48,6 +47,8 @@ def copy_to_huge_pages(tensors: Mapping[str, PackedTensor]) -> Mapping[str, Pack
     try:
         mapping = mmap.mmap(-1, total + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
+        from edgeseek.package.address_space import largest_mapping
+
         available = largest_mapping(total)
         raise DoesNotFitError(
             f"the system refused {total:,} bytes for a copy of the weights, and {available:,} can be had; "
