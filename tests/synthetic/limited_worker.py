@@ -1,7 +1,7 @@
 """Processes that live in a limited group; started by path, they report in lines of JSON.
 
 `full PACKAGE OPTIONS REQUESTS`: load, answer REQUESTS prompts that fill the context, on all slots.
-`guarded PACKAGE OPTIONS`: long requests under a memory guard; a line on stdin ends the wait for its undoing.
+`guarded PACKAGE OPTIONS TOKENS`: requests under a memory guard, until a line comes on stdin and it is calm.
 `eat BYTES`: take private memory up to BYTES and keep it in use until stdin ends.
 """
 
@@ -45,7 +45,7 @@ def full(package: str, options: dict[str, Any], requests: int) -> None:
         say(answered=counted, needed=llm.plan.needed, available=llm.plan.available)
 
 
-def guarded(package: str, options: dict[str, Any]) -> None:
+def guarded(package: str, options: dict[str, Any], tokens_each: int) -> None:
     from edgeseek.engine import Generation
     from edgeseek.engine.relief import EngineRelief
     from edgeseek.errors import OverloadedError
@@ -54,7 +54,7 @@ def guarded(package: str, options: dict[str, Any]) -> None:
     from edgeseek.memory.pressure import watch_pressure
     from edgeseek.settings import Settings
 
-    answer = SamplingParams(max_tokens=900, ignore_eos=True)
+    answer = SamplingParams(max_tokens=tokens_each, ignore_eos=True)
     prompts = [[(11 * i + 5 * j) % 300 for j in range(60)] for i in range(3)]
     running: list[Generation] = []
 
@@ -131,6 +131,6 @@ if __name__ == "__main__":
     if what == "full":
         full(words[0], json.loads(words[1]), int(words[2]))
     elif what == "guarded":
-        guarded(words[0], json.loads(words[1]))
+        guarded(words[0], json.loads(words[1]), int(words[2]))
     else:
         eat(int(words[0]))
