@@ -78,7 +78,8 @@ class LLM:
             speculate=speculation == "lookup",
             eos_token_ids=(*backend.config.eos_token_ids, *_token_ids(generation_config, "eos_token_id")),
         )
-        self._finalize = weakref.finalize(self, _release, self.engine, backend, package)
+        self._guards: list[MemoryGuard] = []
+        self._finalize = weakref.finalize(self, _release, self._guards, self.engine, backend, package)
 
     @classmethod
     def load(
@@ -335,8 +336,8 @@ class LLM:
     ) -> MemoryGuard:
         """Watch the machine's memory pressure, and give memory back in steps while it lasts.
 
-        `memory.guard` has the steps; `report` hears of each, from the guard's thread. Close the guard before
-        the model. While it is short of memory `generate` and `chat` raise OverloadedError.
+        `memory.guard` has the steps; `report` hears of each, from the guard's thread. It ends with the model,
+        or before by its own `close`. While memory is short `generate` and `chat` raise OverloadedError.
         """
         from edgeseek.engine.relief import EngineRelief
         from edgeseek.memory.guard import MemoryGuard
@@ -344,6 +345,7 @@ class LLM:
 
         monitor = watch_pressure(settings or Settings.from_environment())
         guard = MemoryGuard(EngineRelief(self.engine), monitor, report=report)
+        self._guards.append(guard)
         guard.start()
         return guard
 
@@ -429,7 +431,9 @@ def _token_ids(generation_config: Mapping[str, Any], key: str) -> tuple[int, ...
     return ids
 
 
-def _release(engine: Engine, backend: Backend, package: Package | None) -> None:
+def _release(guards: list[MemoryGuard], engine: Engine, backend: Backend, package: Package | None) -> None:
+    for guard in guards:
+        guard.close()
     engine.close()
     backend.close()
     if package is not None:

@@ -113,10 +113,13 @@ def test_a_greedy_neighbour_is_survived_step_by_step(group: LimitedGroup, packag
     command = [sys.executable, WORKER, "guarded", str(package), json.dumps(GUARDED), str(TOKENS)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     server = group.start(command, stderr=subprocess.PIPE, **pipes)
+    eater = None
     assert server.stdout is not None
     assert server.stdin is not None
     try:
-        ready = json.loads(server.stdout.readline())
+        first = server.stdout.readline()
+        assert first, server.communicate(timeout=PATIENCE_S)[1]
+        ready = json.loads(first)
         assert ready["watched"]
         # What is private and a few pages of files stay; the weights must be read again and again.
         size = group_limit_left(group, made, spare)
@@ -145,8 +148,9 @@ def test_a_greedy_neighbour_is_survived_step_by_step(group: LimitedGroup, packag
         _, err = server.communicate(timeout=PATIENCE_S)
     finally:
         for process in (server, eater):
-            process.kill()
-            process.wait()
+            if process is not None:
+                process.kill()
+                process.wait()
     order = list(dict.fromkeys(steps))
     print(f"steps {steps} ({beside} beside requests), undone {undone}, {report}, hits {group.limit_hits}")
     assert released, f"only {order} was taken; {err}"

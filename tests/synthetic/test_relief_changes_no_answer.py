@@ -193,3 +193,23 @@ def test_a_tied_embedding_is_the_head_and_stays(tmp_path: Path) -> None:
         backend = NativeBackend(package, blocks=4, threads=1, preload="none")
         assert backend._lookup_data == []
         backend.close()
+
+
+def test_a_guard_ends_with_its_model(tmp_path: Path) -> None:
+    import threading
+
+    from edgeseek.llm import LLM
+    from edgeseek.settings import Settings
+    from tests.make_models.tiny import write
+
+    def guards() -> int:
+        return sum(thread.name == "edgeseek-memory-guard" for thread in threading.enumerate())
+
+    folder = write(CASES["llama-tied"], tmp_path / "tiny")
+    settings = Settings(cache_dir=tmp_path / "cache")
+    with LLM.load(folder, settings=settings, threads=1) as llm:
+        guard = llm.guard_memory(settings)
+        assert guards() == 1
+        assert guard.in_force == ()
+        assert len(llm.generate([5, 6], SamplingParams(max_tokens=3, ignore_eos=True)).join().token_ids) == 3
+    assert guards() == 0
