@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 Speculation = Literal["lookup", "off"]
 BackendName = Literal["native", "onnx"]
+#: A step's buffers grow with it; more brings no speed.
+MAX_STEP_TOKENS = 4096
 
 __all__ = ["LLM", "Chunk", "Completion", "FinishReason", "Generation", "SamplingParams", "Timings"]
 
@@ -60,6 +62,7 @@ class LLM:
         plan: MemoryPlan,
         package: Package | None = None,
         speculation: Speculation = "lookup",
+        step_tokens: int = STEP_TOKENS,
     ) -> None:
         """Join parts that are loaded already; `load` is the usual way. `chat_template` is its source."""
         self.name = name
@@ -69,12 +72,14 @@ class LLM:
         self.plan = plan
         self._backend = backend
         self._package_path = None if package is None else package.path
+        #: Names the weights: the package's digest; for an exported graph only its name.
+        self.digest = name if package is None else package.digest
         self.engine = Engine(
             backend,
             tokenizer,
             context=plan.context,
             slots=max(plan.slots, SLOTS),
-            step_tokens=STEP_TOKENS,
+            step_tokens=step_tokens,
             speculate=speculation == "lookup",
             eos_token_ids=(*backend.config.eos_token_ids, *_token_ids(generation_config, "eos_token_id")),
         )
@@ -96,6 +101,7 @@ class LLM:
         kv: KvType = "f16",
         backend: BackendName | None = None,
         provider: str | None = None,
+        step_tokens: int = STEP_TOKENS,
         keep_source: bool = False,
         settings: Settings | None = None,
         progress: Progress | None = None,
@@ -110,8 +116,9 @@ class LLM:
         `budget` caps the bytes this model may take. `speculation` "lookup" guesses tokens from the text so
         far and verifies several in one step; it changes speed, never an answer. `preload` says how the
         weights come into memory: "none", "populate" (in the background), "lock" or "copy", see
-        `runtime.preload`. `kv` "int8" stores keys and values in half the memory of "f16". `report` gets one
-        line for each thing done.
+        `runtime.preload`. `kv` "int8" stores keys and values in half the memory of "f16". `step_tokens`
+        bounds the tokens of one step: a running answer waits for a prompt's part no longer than that
+        takes. `report` gets one line for each thing done.
 
         An .onnx file that `edgeseek export` wrote, or its folder, is run by ONNX Runtime; `backend` "native"
         or "onnx" refuses any other kind of model. `provider` names ONNX Runtime's execution provider, the
@@ -128,18 +135,23 @@ class LLM:
         check_preload(preload)
         if kv not in get_args(KvType):
             raise UsageError(f"a KV cache of type {kv!r} is unknown; give {_one_of(KvType)}")
+        if not max(slots, SLOTS) <= step_tokens <= MAX_STEP_TOKENS:
+            least = max(slots, SLOTS)
+            raise UsageError(f"a step of {step_tokens} tokens; give {least} (the slots) to {MAX_STEP_TOKENS}")
         if backend is not None and backend not in get_args(BackendName):
             raise UsageError(f"backend {backend!r} is unknown; give {_one_of(BackendName)}")
         exported = _exported_graph(str(model), backend)
         if exported is not None:
-            return cls._from_exported(exported, context, slots, threads, budget, provider, settings, say)
+            return cls._from_exported(
+                exported, context, slots, threads, budget, provider, step_tokens, settings, say
+            )
         if provider is not None:
             raise UsageError(f"--provider {provider} is ONNX Runtime's, and {model} is no exported graph")
         path = _package_path(str(model), scheme, keep_source, settings, progress, say)
         package = open_package(path)
         try:
             return cls._from_package(
-                package, context, slots, threads, budget, speculation, preload, kv, settings, say
+                package, context, slots, threads, budget, speculation, preload, kv, step_tokens, settings, say
             )
         except BaseException:
             package.close()
@@ -156,6 +168,7 @@ class LLM:
         speculation: Speculation,
         preload: Preload,
         kv: KvType,
+        step_tokens: int,
         settings: Settings,
         say: Callable[[str], None],
     ) -> LLM:
@@ -172,7 +185,7 @@ class LLM:
             context=context,
             slots=slots,
             threads=threads,
-            step_tokens=STEP_TOKENS,
+            step_tokens=step_tokens,
             logit_rows=max(slots, SLOTS, MAX_ROWS if speculation == "lookup" else 0),
             budget=budget,
             kv=kv,
@@ -187,7 +200,7 @@ class LLM:
             blocks=memory.blocks,
             threads=threads,
             isa=settings.isa,
-            max_step_tokens=STEP_TOKENS,
+            max_step_tokens=step_tokens,
             preload=preload,
             kv=kv,
             # More threads than good processors: then any will do.
@@ -205,6 +218,7 @@ class LLM:
                 plan=memory,
                 package=package,
                 speculation=speculation,
+                step_tokens=step_tokens,
             )
         except BaseException:
             backend.close()
@@ -219,6 +233,7 @@ class LLM:
         threads: int | None,
         budget: int | None,
         provider: str | None,
+        step_tokens: int,
         settings: Settings,
         say: Callable[[str], None],
     ) -> LLM:
@@ -234,7 +249,7 @@ class LLM:
             context=context,
             slots=slots,
             threads=threads,
-            step_tokens=STEP_TOKENS,
+            step_tokens=step_tokens,
             logit_rows=max(slots, SLOTS),
             budget=budget,
             kv_token_bytes=graph.kv_bytes_per_token,
@@ -251,6 +266,7 @@ class LLM:
                 generation_config=graph.generation_config,
                 plan=memory,
                 speculation="off",
+                step_tokens=step_tokens,
             )
         except BaseException:
             backend.close()

@@ -7,6 +7,7 @@
 | EDGESEEK_ISA     | force an instruction set: scalar, avx2, avxvnni,        | best the CPU has         |
 |                  | avx512, neon, neondot                                   |                          |
 | EDGESEEK_THREADS | compute threads, 1 to 1024                              | what the limits allow    |
+| EDGESEEK_API_KEY | keys that `serve` admits, split at commas               | none                     |
 | HF_ENDPOINT      | base URL of the Hugging Face hub or a mirror of it      | https://huggingface.co   |
 | HF_TOKEN         | access token for gated or private repositories          | none                     |
 
@@ -49,6 +50,8 @@ class Settings:
     hf_endpoint: str = DEFAULT_HF_ENDPOINT
     #: Access token for the hub; never shown in a repr.
     hf_token: str | None = field(default=None, repr=False)
+    #: Keys that the server admits; never shown in a repr.
+    api_keys: tuple[str, ...] = field(default=(), repr=False)
     proc_root: Path = Path("/proc")
     sys_root: Path = Path("/sys")
 
@@ -75,6 +78,7 @@ class Settings:
             threads=_threads(env),
             hf_endpoint=_endpoint(env),
             hf_token=_value(env, "HF_TOKEN"),
+            api_keys=tuple(filter(None, map(str.strip, env.get("EDGESEEK_API_KEY", "").split(",")))),
         )
 
     def with_changes(self, **changes: Any) -> Settings:

@@ -33,6 +33,7 @@ def build_app() -> typer.Typer:
     from edgeseek.cli.pull import pull
     from edgeseek.cli.rm import rm
     from edgeseek.cli.run import run
+    from edgeseek.cli.serve import serve
     from edgeseek.cli.show import show
 
     app = typer.Typer(
@@ -42,10 +43,12 @@ def build_app() -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
         help="Run DeepSeek-family language models on small Linux machines.",
-        epilog="Environment: EDGESEEK_HOME, EDGESEEK_ISA, EDGESEEK_THREADS, HF_ENDPOINT, HF_TOKEN, NO_COLOR.",
+        epilog="Environment: EDGESEEK_API_KEY, EDGESEEK_HOME, EDGESEEK_ISA, EDGESEEK_THREADS, HF_ENDPOINT, "
+        "HF_TOKEN, NO_COLOR.",
     )
     app.callback()(_options)
     app.command("run")(_interruptible(run))
+    app.command("serve")(_interruptible(serve))
     app.command("pull")(_interruptible(pull))
     app.command("plan")(_interruptible(plan))
     app.command("list")(_interruptible(list_models))

@@ -65,6 +65,11 @@ class Terminal:
         """Where answers go, for what draws tables itself."""
         return self._stdout
 
+    @property
+    def stderr(self) -> TextIO:
+        """Where a log goes."""
+        return self._stderr
+
     def write(self, text: str) -> None:
         """Show a piece of an answer at once.
 

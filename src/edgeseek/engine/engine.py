@@ -93,17 +93,29 @@ class Engine:
         self._closed = False
         #: Why new requests are refused at present; None where they are admitted.
         self.refusal: str | None = None
+        #: Called on the engine's thread when a step's chunks, or those of other events, are all delivered.
+        self.after_delivery: Callable[[], None] = _nothing
         self._thread = threading.Thread(target=self._run, name="edgeseek-engine", daemon=True)
         self._thread.start()
         # A daemon thread inside native code must not outlive the interpreter.
         atexit.register(_close, weakref.ref(self))
 
     def submit(
-        self, prompt: Items[int], params: SamplingParams, *, stream: bool = True, owner: object = None
+        self,
+        prompt: Items[int],
+        params: SamplingParams,
+        *,
+        stream: bool = True,
+        owner: object = None,
+        salt: bytes = b"",
+        deliver: Callable[[Chunk | BaseException], None] | None = None,
     ) -> Generation:
         """Queue a prompt of token ids and return its chunks as an iterator (one joined one unless `stream`).
 
-        `owner` is kept alive as long as the iterator is.
+        `owner` is kept alive as long as the iterator is. Only requests of one `salt` go on from each
+        other's prefixes, so that one client cannot learn what another sent. With `deliver` nothing is to be
+        read from the iterator, which then only cancels: each chunk, or the error that ends the request, is
+        handed to it on the engine's thread.
         Raises PromptTooLongError, UsageError for an empty prompt or ids outside the vocabulary, or
         OverloadedError while no requests are admitted. A prompt that fills the context exactly still gets
         one token, since the last needs no KV.
@@ -120,8 +132,10 @@ class Engine:
             sampling=SamplingState(params, tokens),
             stopping=StopRules(params, self._eos, limit),
             lookup=None if self._costs is None else PromptLookup(tokens),
+            salt=salt,
         )
-        request = Request(sequence, TextStream(self._tokenizer, params.stop), self._clock())
+        text = TextStream(self._tokenizer, params.stop)
+        request = Request(sequence, text, self._clock(), deliver=deliver)
         self._post(lambda: self._admit(request))
         return Generation(
             request, cancel=self.cancel, is_alive=self._thread.is_alive, stream=stream, owner=owner
@@ -292,7 +306,7 @@ class Engine:
         elif full:
             self._finish(request, chunk, "length")
         else:
-            request.outbox.put(chunk)
+            request.put(chunk)
 
     def _finish(
         self, request: Request, chunk: Chunk, reason: FinishReason, matched: str | int | None = None
@@ -360,7 +374,9 @@ class Engine:
                     self._fail_all(error)
                     # The books can no longer be trusted.
                     self._scheduler = self._new_scheduler()
+            self.after_delivery()
         self._fail_all(RuntimeFailure("the engine was closed"))
+        self.after_delivery()
 
     def _receive(self) -> bool:
         """Wait until there is something to do, act on the inbox; False once closed."""
@@ -385,6 +401,10 @@ class Engine:
             if low < 0 or high >= vocab:
                 wrong = low if low < 0 else high
                 raise UsageError(f"{name} holds token {wrong}; the vocabulary has {vocab} tokens")
+
+
+def _nothing() -> None:
+    """What follows a delivery unless somebody wants to know."""
 
 
 def _logprobs(params: SamplingParams, sample: Sample) -> tuple[TokenLogprob, ...]:

@@ -21,7 +21,11 @@ POLL_S = 0.2
 
 @dataclass(eq=False)
 class Request:
-    """One submitted sequence; only the engine thread touches it, except for `outbox`."""
+    """One submitted sequence; only the engine thread touches it, except for `outbox`.
+
+    With `deliver` the chunks, and an error that ends it, go there instead: it is called on the engine's
+    thread, so it must be quick and must not raise.
+    """
 
     sequence: Sequence
     text: TextStream
@@ -31,6 +35,11 @@ class Request:
     last_token_at: float | None = None
     drawn: int = 0
     outbox: queue.SimpleQueue[Chunk | BaseException] = field(default_factory=queue.SimpleQueue)
+    deliver: Callable[[Chunk | BaseException], None] | None = None
+
+    def put(self, item: Chunk | BaseException) -> None:
+        """Hand over a chunk or the error that ends the request."""
+        (self.deliver or self.outbox.put)(item)
 
     def token_drawn(self, now: float) -> None:
         """Note the time of one more token."""
@@ -43,7 +52,7 @@ class Request:
         self, chunk: Chunk, reason: FinishReason, now: float, matched: str | int | None = None
     ) -> None:
         """Deliver the last chunk: `chunk` with the reason, timings and seed filled in."""
-        self.outbox.put(
+        self.put(
             Chunk(
                 text=chunk.text,
                 token_ids=chunk.token_ids,
@@ -57,7 +66,7 @@ class Request:
 
     def fail(self, error: BaseException) -> None:
         """End with an error that the caller's iterator raises."""
-        self.outbox.put(error)
+        self.put(error)
 
     def _timings(self, now: float) -> Timings:
         started = now if self.started_at is None else self.started_at

@@ -22,6 +22,7 @@ class Retained:
 
     tokens: npt.NDArray[np.int32]
     block_table: list[int]
+    salt: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,20 @@ class RetainedSequences:
         """The block tables it holds, for `BlockManager.check`."""
         return (entry.block_table for entry in self._entries)
 
-    def keep(self, tokens: Sequence[int], block_table: list[int]) -> None:
+    def keep(self, tokens: Sequence[int], block_table: list[int], salt: bytes = b"") -> None:
         """Take over the blocks of `tokens`, all of which are computed; surplus blocks are released."""
         needed = blocks_for(len(tokens))
         self._blocks.release(block_table[needed:])
-        self._entries.append(Retained(np.array(tokens, np.int32), block_table[:needed]))
+        self._entries.append(Retained(np.array(tokens, np.int32), block_table[:needed], salt))
 
     def evict_oldest(self) -> None:
         """Release the blocks of the sequence that finished longest ago."""
         self._blocks.release(self._entries.pop(0).block_table)
 
-    def claim(self, tokens: Sequence[int]) -> Prefix:
+    def claim(self, tokens: Sequence[int], salt: bytes = b"") -> Prefix:
         """The longest computed beginning of `tokens`, short of its last (whose logits are needed).
+
+        Only what was kept with the same `salt` is looked at.
 
         A retained sequence that is mostly contained in `tokens` is taken over and cut where they part;
         of one that only begins alike (two chats with one system prompt) the full blocks are shared and
@@ -67,6 +70,8 @@ class RetainedSequences:
         wanted = np.array(tokens[:-1], np.int32)
         best, common = None, 0
         for entry in reversed(self._entries):
+            if entry.salt != salt:
+                continue
             length = _common(entry.tokens, wanted)
             if length > common:
                 best, common = entry, length

@@ -170,7 +170,7 @@ class Scheduler:
         if sequence in self._running:
             self._running.remove(sequence)
         if retain and self._retain and sequence.computed > 0:
-            self.retained.keep(sequence.tokens[: sequence.computed], sequence.block_table)
+            self.retained.keep(sequence.tokens[: sequence.computed], sequence.block_table, sequence.salt)
         else:
             self.blocks.release(sequence.block_table)
         sequence.block_table = []
@@ -204,7 +204,7 @@ class Scheduler:
             if needed > self.blocks.num_blocks - pinned:
                 return
             self._waiting.popleft()
-            prefix = self.retained.claim(sequence.tokens)
+            prefix = self.retained.claim(sequence.tokens, sequence.salt)
             sequence.block_table = prefix.block_table
             sequence.computed = prefix.tokens
             if sequence.preemptions == 0:

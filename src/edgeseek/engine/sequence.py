@@ -25,6 +25,8 @@ class Sequence:
     preemptions: int = 0
     #: Proposes tokens while it decodes; None where speculation is off.
     lookup: PromptLookup | None = None
+    #: Its prefix is shared with sequences of the same salt only.
+    salt: bytes = b""
     drafted_tokens: int = 0
     accepted_tokens: int = 0
 

@@ -96,6 +96,12 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
         Settings.from_environment({"EDGESEEK_HOME": str(file)})
 
 
+def test_api_keys_are_split_at_commas_and_not_shown() -> None:
+    settings = Settings.from_environment({**HOME, "EDGESEEK_API_KEY": " one, two,,"})
+    assert settings.api_keys == ("one", "two")
+    assert "one" not in repr(settings)
+
+
 def test_settings_are_frozen_and_refuse_unknown_fields() -> None:
     settings = Settings.from_environment(HOME)
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -112,6 +118,7 @@ def test_the_module_docstring_documents_every_variable_it_reads() -> None:
         "EDGESEEK_HOME",
         "XDG_CACHE_HOME",
         "EDGESEEK_ISA",
+        "EDGESEEK_API_KEY",
         "EDGESEEK_THREADS",
         "HF_ENDPOINT",
         "HF_TOKEN",
