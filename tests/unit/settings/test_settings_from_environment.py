@@ -97,9 +97,9 @@ def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_api_keys_are_split_at_commas_and_not_shown() -> None:
-    settings = Settings.from_environment({**HOME, "EDGESEEK_API_KEY": " one, two,,"})
-    assert settings.api_keys == ("one", "two")
-    assert "one" not in repr(settings)
+    settings = Settings.from_environment({**HOME, "EDGESEEK_API_KEY": " first, second,,"})
+    assert settings.api_keys == ("first", "second")
+    assert "first" not in repr(settings)
 
 
 def test_settings_are_frozen_and_refuse_unknown_fields() -> None:
