@@ -78,7 +78,7 @@ class Settings:
             threads=_threads(env),
             hf_endpoint=_endpoint(env),
             hf_token=_value(env, "HF_TOKEN"),
-            api_keys=tuple(filter(None, map(str.strip, env.get("EDGESEEK_API_KEY", "").split(",")))),
+            api_keys=tuple(filter(None, map(str.strip, (_value(env, "EDGESEEK_API_KEY") or "").split(",")))),
         )
 
     def with_changes(self, **changes: Any) -> Settings:
