@@ -176,6 +176,9 @@ class _Process:
             await asyncio.wait_for(self._host.quiet(), self._config.drain_seconds)
         if self._host.active:
             self._say(f"{self._host.active} requests are cut off")
+            if self._host.llm is not None:
+                # Ends what runs with an error, which its clients are sent.
+                await asyncio.to_thread(self._host.llm.engine.close)
         self._server.should_exit = True
 
     async def _feed(self, period_s: float) -> None:
