@@ -256,10 +256,12 @@ class _Loader:
 
     def __call__(self, progress: LoadProgress) -> LLM:
         log = logging.getLogger("edgeseek.server")
-        return self.services.load(
+        llm = self.services.load(
             self.config.model,
             settings=self.services.settings,
             progress=progress,
             report=lambda line: log.info("%s", line),
             **self.config.load,
         )
+        llm.guard_memory(self.services.settings)
+        return llm

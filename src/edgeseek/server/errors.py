@@ -81,7 +81,7 @@ def api_error(error: BaseException) -> ApiError:
     if isinstance(error, (ChatTemplateError, TokenizerError, UsageError)):
         return ApiError(400, str(error))
     if isinstance(error, OverloadedError):
-        return ApiError(503, str(error), code="overloaded", retry_after=5)
+        return ApiError(429, str(error), code="overloaded", retry_after=5)
     if isinstance(error, EdgeseekError):
         return ApiError(500, str(error), code="runtime_failure")
     return ApiError(500, "the server failed on this request; its log says more")

@@ -76,6 +76,42 @@ def test_one_of_two_streams_may_vanish_and_the_other_is_as_if_alone(load: Loader
         wait_until(lambda: server.host.active == 0)
 
 
+def test_of_many_clients_a_third_vanish_and_the_others_get_what_they_get_alone(load: Loader) -> None:
+    def ask(i: int) -> dict[str, Any]:
+        prompt = f"def {i % 7} model " * (1 + i % 5)
+        return {"prompt": prompt, "max_tokens": 40, "seed": i, "temperature": 1.0, "ignore_eos": True}
+
+    with in_thread(load, max_queue=64) as server:
+        texts: dict[int, str] = {}
+        engine = server.host.llm.engine  # type: ignore[union-attr]
+
+        def free() -> tuple[int, int]:
+            return engine.between_steps(
+                lambda scheduler, _: (scheduler.drop_retained() * 0, scheduler.blocks.available)
+            )
+
+        blocks = free()
+
+        def client(i: int) -> None:
+            if i % 3:
+                texts[i] = post(server.url, ask(i)).json()["choices"][0]["text"]
+                return
+            with server.connect() as sender:
+                sender.sendall(raw_request("/v1/completions", {**ask(i), "stream": bool(i % 2)}))
+                if i % 2:
+                    sender.recv(100 * i)
+
+        clients = [threading.Thread(target=client, args=(i,)) for i in range(48)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join()
+        wait_until(lambda: server.host.active == 0)
+        assert len(texts) == 32
+        assert texts == {i: post(server.url, ask(i)).json()["choices"][0]["text"] for i in texts}
+        assert free() == blocks
+
+
 class Hasty(BoundedProtocol):
     header_timeout_s = 0.3
     body_timeout_s = 0.3

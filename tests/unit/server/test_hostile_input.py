@@ -28,7 +28,7 @@ BODIES = {
     "deep arrays": b"[" * 100_000 + b"]" * 100_000,
     "deep objects": b'{"a":' * 3_000 + b"1" + b"}" * 3_000,
     "deep and broken": b"[" * 100_000,
-    "long prompt": CHAT % json.dumps("word " * 700_000).encode(),
+    "long prompt": CHAT % json.dumps("word " * 200_000).encode(),
     "null bytes": b"\x00" * 1000,
 }
 

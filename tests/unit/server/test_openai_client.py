@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +98,19 @@ def test_text_completions(client: openai.OpenAI) -> None:
     ids = client.completions.create(model="tiny", prompt=[5, 6, 7], max_tokens=5)
     assert ids.usage is not None
     assert ids.usage.prompt_tokens == 3
+
+
+def test_the_example(server: InThread) -> None:
+    example = Path(__file__).parents[3] / "examples/openai_client.py"
+    found = subprocess.run(
+        [sys.executable, str(example), f"{server.url}/v1"],
+        env={**os.environ, "EDGESEEK_API_KEY": "sk-test"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert re.search(r"\n\[\d+ \+ 64 tokens\]\n$", found.stdout)
 
 
 def test_models(client: openai.OpenAI) -> None:

@@ -123,7 +123,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         (401, "the API key is missing or unknown"),
         (404, "no such model"),
         (413, "the body is too large"),
-        (429, "the queue is full; Retry-After says when to come back"),
+        (429, "the queue is full or memory short; Retry-After says when to come back"),
         (500, "the engine failed"),
         (503, "the model is loading or the server is stopping; Retry-After says when to come back"),
     )
