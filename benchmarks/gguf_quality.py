@@ -10,7 +10,6 @@ distribution to that of the F32 file over all positions, and the perplexity. Nee
 from __future__ import annotations
 
 import argparse
-import ctypes
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,12 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.llama_quantize import FILE_TYPES, quantize
 from edgeseek.export.gguf import write_gguf
 from edgeseek.export.gguf_types import mixture
 from edgeseek.export.source import open_source
-
-#: llama.cpp's `llama_ftype` of the types that its quantize knows.
-_FILE_TYPES = {"Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "Q4_K_S": 14, "Q4_K_M": 15, "Q6_K": 18}
 
 Rows = npt.NDArray[np.float64]
 
@@ -33,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model", type=Path, help="Hugging Face folder, GGUF or package of float weights")
     parser.add_argument("--text", type=Path, required=True)
-    parser.add_argument("--types", nargs="+", default=["Q4_0", "Q4_K_M"], choices=sorted(_FILE_TYPES))
+    parser.add_argument("--types", nargs="+", default=["Q4_0", "Q4_K_M"], choices=sorted(FILE_TYPES))
     parser.add_argument("--window", type=int, default=256)
     parser.add_argument("--windows", type=int, default=100)
     words = parser.parse_args(argv)
@@ -52,17 +49,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(
                 f"{path.stem:<20}{path.stat().st_size:>12}{divergence:>12.6f}{perplexity:>12.4f}", flush=True
             )
-
-
-def quantize(source: Path, target: Path, kind: str) -> None:
-    """llama.cpp's own quantization of a float GGUF."""
-    import llama_cpp
-
-    options = llama_cpp.llama_model_quantize_default_params()
-    options.ftype = _FILE_TYPES[kind]
-    code = llama_cpp.llama_model_quantize(str(source).encode(), str(target).encode(), ctypes.byref(options))
-    if code:
-        raise RuntimeError(f"llama.cpp could not quantize {source} to {kind}")
 
 
 def compare(

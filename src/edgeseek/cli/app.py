@@ -31,6 +31,7 @@ def build_app() -> typer.Typer:
     from edgeseek.cli.perplexity import perplexity
     from edgeseek.cli.plan import plan
     from edgeseek.cli.pull import pull
+    from edgeseek.cli.quantize import quantize
     from edgeseek.cli.rm import rm
     from edgeseek.cli.run import run
     from edgeseek.cli.serve import serve
@@ -55,6 +56,7 @@ def build_app() -> typer.Typer:
     app.command("show")(_interruptible(show))
     app.command("rm")(_interruptible(rm))
     app.command("bench")(_interruptible(bench))
+    app.command("quantize")(_interruptible(quantize))
     app.command("export")(_interruptible(export))
     app.command("perplexity")(_interruptible(perplexity))
     app.command("doctor")(_interruptible(doctor))

@@ -9,7 +9,7 @@ import typer
 
 from edgeseek.cli import options
 from edgeseek.cli.progress import Progress
-from edgeseek.cli.services import Services, services_of
+from edgeseek.cli.services import services_of
 from edgeseek.cli.text import size
 from edgeseek.errors import UsageError
 
@@ -62,8 +62,8 @@ def export(
 
     require_onnx()
     services = services_of(context)
-    path = _source_path(services, source)
     with Progress(services.terminal) as progress:
+        path = services.source_path(source, progress)
         report = write_onnx(
             path,
             output,
@@ -77,14 +77,3 @@ def export(
     if report.rounded:
         outcome += f", {report.rounded} of {len(report.matrices)} matrices rounded"
     services.terminal.line(f"{report.graph} ({size(report.size)}): {outcome}")
-
-
-def _source_path(services: Services, source: str) -> Path:
-    """A path as it is; a name is pulled first where it is not here."""
-    from edgeseek.checkpoints.catalogue import local_path
-
-    path = local_path(source)
-    if path is not None:
-        return path
-    with Progress(services.terminal) as progress:
-        return services.open_store(services.settings).pull(source, progress=progress).path

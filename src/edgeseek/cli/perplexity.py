@@ -11,6 +11,7 @@ import typer
 from edgeseek.cli import options
 from edgeseek.cli.progress import Progress
 from edgeseek.cli.services import services_of
+from edgeseek.cli.text import read_text
 from edgeseek.errors import ContextTooLongError, UsageError
 
 
@@ -34,7 +35,7 @@ def perplexity(
     better; compare figures of the same text and window only.
     """
     services = services_of(context)
-    contents = _read(text)
+    contents = read_text(text, "--text")
     try:
         with Progress(services.terminal) as progress:
             llm = services.load(
@@ -69,12 +70,3 @@ def perplexity(
         services.terminal.line(
             f"perplexity {result.perplexity:.4f} over {result.tokens} tokens in windows of {window}"
         )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read --text {path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"--text {path} is not UTF-8 (byte {error.start}); convert it first") from error

@@ -1,8 +1,21 @@
-"""How figures and tables read in the terminal."""
+"""Text in and out of commands: files that options name, figures and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+
+from edgeseek.errors import UsageError
+
+
+def read_text(path: Path, option: str) -> str:
+    """The UTF-8 text that `option` names. Raises UsageError."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {option} {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option} {path} is not UTF-8 (byte {error.start}); convert it first") from error
 
 
 def size(count: int) -> str:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +26,9 @@ from edgeseek.export.moments import estimated_importance
 from edgeseek.export.new_file import NewFile
 from edgeseek.export.source import Constant, ModelSource, SourceTensor, open_source
 from edgeseek.package.files import Files, OsFiles
-from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS
-from edgeseek.quantize.packing import Floats
 from edgeseek.quantize.report import SquareSums
+from edgeseek.quantize.rounding import Importance, LeastError, Rounding
 
-#: Called with a matrix's package name; its columns' importance, or None where all count alike.
-Importance = Callable[[str], Floats | None]
 #: Called with (bytes written, bytes in all).
 Progress = Callable[[int, int], None]
 
@@ -80,6 +77,7 @@ def write_gguf(
     *,
     types: Types,
     importance: Importance | None = None,
+    rounding: Rounding | None = None,
     progress: Progress | None = None,
     threads: int | None = None,
     force: bool = False,
@@ -90,8 +88,9 @@ def write_gguf(
     `types` chooses a type for each matrix by package name and (rows, columns); where the columns do not
     fill its blocks, `gguf_types.fitting` replaces it and the report says so. Vectors are F32. `importance`
     gives a matrix's weights for the squared error of each input column, [columns], usually the mean square
-    of what calibration saw there; without it they are estimated from the weights (`moments`). An existing
-    file is replaced only with `force`. `threads` bounds the threads (default: one for each processor).
+    of what calibration saw there; without it they are estimated from the weights (`moments`). `rounding` is
+    another method than the least error with these weights. An existing file is replaced only with `force`.
+    `threads` bounds the threads (default: one for each processor).
 
     Raises CheckpointError or PackageError for a source that cannot be read or an architecture that cannot
     be written, TokenizerError for a tokenizer that GGUF cannot hold, StorageError for what the disk refuses;
@@ -100,7 +99,9 @@ def write_gguf(
     with ExitStack() as stack:
         opened = stack.enter_context(open_source(source)) if isinstance(source, Path) else source
         outline = gguf_outline(opened.config)
-        plans = _plan(opened, outline, types, importance)
+        plans = _plan(opened, outline, types)
+        if rounding is None:
+            rounding = LeastError(importance or _estimate(opened, plans))
         sizes: dict[str, int] = {}
         for plan in plans:
             sizes[plan.info.dtype] = sizes.get(plan.info.dtype, 0) + plan.info.size
@@ -109,14 +110,16 @@ def write_gguf(
         file = stack.enter_context(NewFile(output, total, "the GGUF", files or OsFiles(), force=force))
         pool = stack.enter_context(ThreadPoolExecutor(_threads(threads), "gguf"))
         file.write(start)
-        written = _write(file, plans, pool, len(start), total, progress)
+        written = _write(file, plans, rounding, pool, len(start), total, progress)
         file.finish()
     return GgufReport(output, total, tuple(written))
 
 
-def _plan(
-    source: ModelSource, outline: GgufOutline, types: Types, importance: Importance | None
-) -> list[Plan]:
+def _estimate(source: ModelSource, plans: Sequence[Plan]) -> Importance | None:
+    return estimated_importance(source).get if any(plan.rounded for plan in plans) else None
+
+
+def _plan(source: ModelSource, outline: GgufOutline, types: Types) -> list[Plan]:
     plans = [
         Plan(name, TensorInfo(name, "F32", vector.shape), "F32", Constant(vector), 0)
         for name, vector in outline.factors.items()
@@ -131,12 +134,6 @@ def _plan(
         for rule in outline.rules
         if rule.name in source.tensors
     ]
-    rounded = [plan for plan in plans if plan.info.dtype in GGUF_BLOCKS and not plan.kept]
-    if importance is None and rounded:
-        importance = estimated_importance(source).get
-    if importance is not None:
-        weighed = {plan.name: replace(plan, importance=importance(plan.name)) for plan in rounded}
-        plans = [weighed.get(plan.name, plan) for plan in plans]
     return plans
 
 
@@ -152,13 +149,14 @@ def _plan_tensor(rule: TensorRule, tensor: SourceTensor, types: Types) -> Plan:
 def _write(
     file: NewFile,
     plans: Sequence[Plan],
+    rounding: Rounding,
     pool: Executor,
     done: int,
     total: int,
     progress: Progress | None,
 ) -> list[WrittenTensor]:
     written = []
-    pieces = stream(plans, pool)
+    pieces = stream(plans, rounding, pool)
     for plan in plans:
         sums = SquareSums()
         for piece in pieces:

@@ -17,13 +17,13 @@ from edgeseek.export.gguf_header import TensorInfo
 from edgeseek.export.source import SourceTensor, has_codes, row_ranges
 from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS
 from edgeseek.quantize.gguf_join import join
-from edgeseek.quantize.least_error import round_to_least_error
 from edgeseek.quantize.packing import Bytes, Floats, values
 from edgeseek.quantize.report import SquareSums, square_sums
+from edgeseek.quantize.rounding import Rounding, RoundRows
 from edgeseek.quantize.rtn import RoundingError
 
-#: Weights in a piece: the search's arrays then stay in a core's own cache.
-PIECE_WEIGHTS = 1 << 16
+#: Weights in a piece that is not rounded to codes.
+_PIECE_WEIGHTS = 1 << 16
 #: Pieces that are worked on beyond the one delivered.
 _AHEAD = 16
 
@@ -37,7 +37,11 @@ class Plan:
     wanted: str
     source: SourceTensor
     heads: int
-    importance: Floats | None = None
+
+    @property
+    def rounded(self) -> bool:
+        """Whether it becomes codes that the source does not hold."""
+        return self.info.dtype in GGUF_BLOCKS and not self.kept
 
     @property
     def kept(self) -> bool:
@@ -58,7 +62,7 @@ class Piece:
     last: bool
 
 
-def stream(plans: Sequence[Plan], pool: Executor) -> Iterator[Piece]:
+def stream(plans: Sequence[Plan], rounding: Rounding, pool: Executor) -> Iterator[Piece]:
     """Pieces of all tensors in order; a few are worked on ahead.
 
     Raises UnsupportedCheckpointError for values that the type cannot hold.
@@ -67,8 +71,11 @@ def stream(plans: Sequence[Plan], pool: Executor) -> Iterator[Piece]:
     try:
         for plan in plans:
             unit = plan.info.shape[0] // plan.heads if plan.heads else 1
-            for start, stop in row_ranges(plan.source, unit, PIECE_WEIGHTS):
-                pending.append(pool.submit(_piece, plan, start, stop))
+            # What a method needs for a matrix may be large, so it is prepared when its turn comes.
+            round_rows = _rounder(plan, rounding)
+            weights = rounding.piece_weights if plan.rounded else _PIECE_WEIGHTS
+            for start, stop in row_ranges(plan.source, unit, weights):
+                pending.append(pool.submit(_piece, plan, round_rows, start, stop))
                 if len(pending) > _AHEAD:
                     yield pending.popleft().result()
         while pending:
@@ -78,9 +85,15 @@ def stream(plans: Sequence[Plan], pool: Executor) -> Iterator[Piece]:
             future.cancel()
 
 
-def _piece(plan: Plan, start: int, stop: int) -> Piece:
+def _rounder(plan: Plan, rounding: Rounding) -> RoundRows | None:
+    if not plan.rounded:
+        return None
+    return rounding.prepare(plan.name, plan.info.shape[1], GGUF_BLOCKS[plan.info.dtype].scheme)
+
+
+def _piece(plan: Plan, round_rows: RoundRows | None, start: int, stop: int) -> Piece:
     try:
-        data, sums = _encode(plan, start, stop)
+        data, sums = _encode(plan, round_rows, start, stop)
     except (RoundingError, ValueError) as error:
         raise UnsupportedCheckpointError(
             f"tensor {plan.name!r} cannot become {plan.info.dtype}: {error}"
@@ -98,16 +111,14 @@ def interleave_head_rows(rows: Bytes, head_dim: int) -> Bytes:
     return np.ascontiguousarray(heads.transpose(0, 2, 1, 3)).reshape(rows.shape)
 
 
-def _encode(plan: Plan, start: int, stop: int) -> tuple[Bytes, SquareSums]:
+def _encode(plan: Plan, round_rows: RoundRows | None, start: int, stop: int) -> tuple[Bytes, SquareSums]:
     dtype = plan.info.dtype
-    if dtype in GGUF_BLOCKS:
-        scheme = GGUF_BLOCKS[dtype].scheme
-        if plan.kept:
-            return join(dtype, plan.source.blocks(start, stop)), SquareSums()
-        original = plan.source.floats(start, stop)
-        blocks = round_to_least_error(original, scheme, plan.importance)
-        return join(dtype, blocks), square_sums(original, values(blocks))
+    if dtype in GGUF_BLOCKS and plan.kept:
+        return join(dtype, plan.source.blocks(start, stop)), SquareSums()
     original = plan.source.floats(start, stop)
+    if round_rows is not None:
+        blocks = round_rows(original)
+        return join(dtype, blocks), square_sums(original, values(blocks))
     if not np.isfinite(original).all():
         raise RoundingError("it holds values that are not finite")
     stored, back = _as_floats(original, dtype)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edgeseek.architectures import ModelConfig, TensorRule, parse_config, tensor_rules
+from edgeseek.architectures import ModelConfig, TensorRule, ignored_tensors, parse_config, tensor_rules
 from edgeseek.checkpoints import Checkpoint, LazyTensor, open_checkpoint
 from edgeseek.checkpoints.base import TextAssets
 from edgeseek.package import Package, PackedTensor, is_package, open_package
@@ -42,6 +42,11 @@ class SourceTensor(Protocol):
     @property
     def unit(self) -> int:
         """Pieces begin at multiples of this many rows."""
+        ...
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """The source's own name for it, and the type that it is stored as there."""
         ...
 
     def blocks(self, start: int, stop: int, /) -> Blocks:
@@ -81,6 +86,15 @@ class ModelSource(Protocol):
         """All metadata but the `tokenizer.*` arrays where it comes from a GGUF, else empty."""
         ...
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Stored tensors that add nothing to the model."""
+        ...
+
+    def digest(self) -> str:
+        """Identifies what the source holds."""
+        ...
+
 
 class CheckpointSource:
     """A Hugging Face folder or a GGUF. Raises CheckpointError for what cannot be read."""
@@ -97,24 +111,32 @@ class CheckpointSource:
         )
         named = self.gguf_metadata.get("general.name")
         self.name = named if isinstance(named, str) and named else checkpoint.path.stem
+        self.ignored = ignored_tensors(checkpoint, rules)
+        self.digest = checkpoint.digest
 
 
 class PackageSource:
     """A package; what its tensors hold is exported as it is wherever the format can."""
 
     gguf_metadata: Mapping[str, Any] = MappingProxyType({})
+    ignored: tuple[str, ...] = ()
 
     def __init__(self, package: Package) -> None:
+        self._package = package
         self.config = package.config
         self.name = package.name
         self.tensors: Mapping[str, SourceTensor] = MappingProxyType(
-            {name: _PackageTensor(tensor) for name, tensor in package.tensors.items()}
+            {name: _PackageTensor(name, tensor) for name, tensor in package.tensors.items()}
         )
         self.text = TextAssets(
             tokenizer_json=package.tokenizer_json,
             chat_template=package.chat_template,
             generation_config=package.generation_config,
         )
+
+    def digest(self) -> str:
+        """The package's."""
+        return self._package.digest
 
 
 @contextmanager
@@ -153,6 +175,10 @@ class _CheckpointTensor:
         heads = self.rule.head_rows.heads if self.rule.head_rows else self.rule.unpermute_heads
         return self.rule.shape[0] // heads if heads else 1
 
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.rule.source, self.stored.dtype
+
     def blocks(self, start: int, stop: int) -> Blocks:
         return split(self.stored.dtype, stored_rows(self.rule, self.stored, start, stop))
 
@@ -168,6 +194,7 @@ class _CheckpointTensor:
 
 @dataclass(frozen=True)
 class _PackageTensor:
+    name: str
     tensor: PackedTensor
 
     @property
@@ -181,6 +208,10 @@ class _PackageTensor:
     @property
     def unit(self) -> int:
         return interleave(self.tensor.layout)
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        return self.name, self.scheme
 
     def blocks(self, start: int, stop: int) -> Blocks:
         data, shape = self._part(start, stop)
@@ -207,6 +238,7 @@ class Constant:
     vector: Floats
     scheme: str = "f32"
     unit: int = 1
+    origin: tuple[str, str] = ("", "F32")
 
     @property
     def shape(self) -> tuple[int, ...]:
