@@ -1,11 +1,18 @@
-"""Quantize, run, export, run the graph: python examples/onnx_walk.py [MODEL] [FOLDER]
+"""Quantize, run, export, run the graph: python examples/onnx_walk.py MODEL [FOLDER] [TEXT]
 
-Needs: pip install 'edgeseek[onnx]'. MODEL is a checkpoint's folder, a GGUF or a name; FOLDER gets the graph.
+Needs: pip install 'edgeseek[onnx]'. MODEL is a checkpoint's folder, a GGUF or a package; FOLDER gets the
+quantized package and the graph; TEXT is what to calibrate on (default: this program). With commands:
+
+    edgeseek quantize MODEL -o FOLDER/package --quantize q4 --calibrate TEXT
+    edgeseek run FOLDER/package --prompt ...
+    edgeseek export FOLDER/package -o FOLDER/graph
+    edgeseek run FOLDER/graph --backend onnx --prompt ...
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,7 +23,11 @@ from tokenizers import Tokenizer
 
 import edgeseek
 from edgeseek import SamplingParams
+from edgeseek.calibration.quantization import Job
+from edgeseek.calibration.quantizer import quantize
 from edgeseek.export.onnx import write_onnx
+from edgeseek.quantize.recipe import parse_recipe
+from edgeseek.settings import Settings
 
 PROMPT = "The three most useful things about a small computer are"
 TOKENS = 32
@@ -24,23 +35,30 @@ TOKENS = 32
 
 def main() -> None:
     """The whole walk; both ways of running the graph give the same text."""
-    model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
-    folder = Path(sys.argv[2] if len(sys.argv) > 2 else "onnx-model")
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    model = Path(sys.argv[1])
+    folder = Path(sys.argv[2] if len(sys.argv) > 2 else "onnx-walk")
+    text = Path(sys.argv[3] if len(sys.argv) > 3 else __file__).read_text(encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings.from_environment(os.environ)
 
-    # 1. Quantize to 4 bits, once: the package stays in the store. 2. Run it on edgeseek's own core.
+    # 1. Quantize to 4 bits, calibrated.
+    job = Job(model, folder / "package", parse_recipe("q4"), method="gptq", text=text, force=True)
+    outcome = quantize(job, settings)
+    print(f"quantized     {outcome.output}, {outcome.bits_per_weight:.2f} bits a weight")
+
+    # 2. Run it on edgeseek's own core.
     params = SamplingParams(temperature=0, max_tokens=TOKENS)
-    with edgeseek.load(model, scheme="q4") as llm:
+    with edgeseek.load(str(outcome.output)) as llm:
         print(f"core          {llm.complete(PROMPT, params).text!r}")
-        package = llm.package_path
-    if package is None:
-        raise SystemExit(f"{model} is a graph already; give a checkpoint or a name")
 
     # 3. Export: the graph holds exactly the package's values.
-    report = write_onnx(package, folder, precision="int4", max_positions=512, force=True)
+    report = write_onnx(outcome.output, folder / "graph", precision="int4", max_positions=512, force=True)
     print(f"exported      {report.graph}, {report.size / 1e6:.0f} MB")
 
     # 4. The same engine on ONNX Runtime, as `edgeseek run FOLDER --backend onnx` does.
-    with edgeseek.load(str(folder), backend="onnx") as llm:
+    with edgeseek.load(str(report.graph.parent), backend="onnx") as llm:
         print(f"onnx backend  {llm.complete(PROMPT, params).text!r}")
 
     # 5. Plain ONNX Runtime.

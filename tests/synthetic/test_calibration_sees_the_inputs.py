@@ -78,6 +78,7 @@ def test_statistics_are_those_of_the_tapped_inputs(model: LLM) -> None:
     assert entry.count == len(rows) == 3 * WINDOW
     np.testing.assert_allclose(entry.mean_absolute, np.abs(rows).mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(entry.importance, (rows**2).mean(axis=0), rtol=1e-6)
+    assert entry.hessian is not None
     np.testing.assert_allclose(entry.hessian, rows.T @ rows / len(rows), rtol=1e-4, atol=1e-6)
     assert len(entry.rows) >= 3 * WINDOW // 2
 

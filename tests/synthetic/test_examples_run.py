@@ -29,9 +29,9 @@ def test_the_onnx_walk(tmp_path: Path) -> None:
     )
     assert found.returncode == 0, found.stderr
     lines = dict(re.split(r"  +", line, maxsplit=1) for line in found.stdout.splitlines())
-    assert list(lines) == ["core", "exported", "onnx backend", "onnxruntime"]
+    assert list(lines) == ["quantized", "core", "exported", "onnx backend", "onnxruntime"]
     assert lines["onnx backend"] == lines["onnxruntime"]
-    assert lines["exported"].startswith(str(tmp_path / "out" / "model.onnx"))
+    assert lines["exported"].startswith(str(tmp_path / "out" / "graph" / "model.onnx"))
 
 
 def test_what_fits_on_a_board(tmp_path: Path) -> None:

@@ -105,9 +105,9 @@ class Weights:
             self._matrices[name] = matrix
             # The same bytes as the head's, without an axis of blocks.
             codes = self._graph.alias(f"{name}.rows", codes, (rows, width * matrix.bits // 8))
-        points = np.full(
-            (rows, width // BLOCK * matrix.bits // 8), 0x88 if matrix.bits == 4 else 128, np.uint8
-        )
+        # Two points of 4 bits share a byte; the last has one of its own where their number is odd.
+        packed = -(-(width // BLOCK) * matrix.bits // 8)
+        points = np.full((rows, packed), 0x88 if matrix.bits == 4 else 128, np.uint8)
         zeros = self._graph.array(f"{name}.zero_points", points)
         found = self._graph.add(
             "GatherBlockQuantized",

@@ -136,7 +136,7 @@ def int4_recipe(shapes: Shapes, bits: float = INT4_BITS) -> Recipe:
             for name in names:
                 scheme = _steps(shapes[name][1])[step]
                 more = _bits(shapes[name], scheme) - _bits(shapes[name], chosen[name])
-                if more <= left:
+                if 0 < more <= left:
                     left -= more
                     chosen[name] = scheme
     most = Counter(chosen.values()).most_common(1)[0][0] if chosen else _BY_256[0]

@@ -14,7 +14,20 @@ from edgeseek.cli import main
 from edgeseek.cli.app import build_app
 
 DOCS = (Path(__file__).parents[3] / "docs/cli.md").read_text()
-COMMANDS = ("run", "serve", "pull", "plan", "list", "show", "rm", "bench", "export", "perplexity", "doctor")
+COMMANDS = (
+    "run",
+    "serve",
+    "pull",
+    "plan",
+    "list",
+    "show",
+    "rm",
+    "bench",
+    "quantize",
+    "export",
+    "perplexity",
+    "doctor",
+)
 
 
 def options_of(command: str) -> list[str]:

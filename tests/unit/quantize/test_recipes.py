@@ -52,6 +52,15 @@ def test_int4_refines_the_head_before_anything_else() -> None:
     assert recipe.scheme("layers.0.mlp.gate.weight") == "q4k"
 
 
+def test_more_bits_never_make_the_head_coarser() -> None:
+    matrices = shapes(512, 1536, 8192, tied=True)
+    bits = [
+        SCHEMES[int4_recipe(matrices, 4.5 + i / 20).scheme("embed.weight")].bits_per_weight for i in range(60)
+    ]
+    assert bits == sorted(bits)
+    assert bits[-1] == 6.5625
+
+
 def test_int4_takes_schemes_that_the_columns_fill() -> None:
     matrices = shapes(320, 960, 1024, tied=False)
     recipe = int4_recipe(matrices, 5.0)
