@@ -131,7 +131,14 @@ class ChatTemplateError(TokenizerError):
 
 
 class OverloadedError(EdgeseekError):
-    """A request was not taken, or was ended, because the machine has no room for it now; try again later."""
+    """A request was not taken, or was ended after it had `started`, because the machine has no room for it.
+
+    It may succeed later.
+    """
+
+    def __init__(self, message: str, *, started: bool = False) -> None:
+        self.started = started
+        super().__init__(message)
 
 
 class RuntimeFailure(EdgeseekError):

@@ -59,7 +59,14 @@ def guarded(package: str, options: dict[str, Any], tokens_each: int) -> None:
     running: list[Generation] = []
 
     def told(event: GuardEvent) -> None:
+        refused = False
+        if event.step == "stop_admitting" and not event.undone:
+            try:
+                llm.generate(prompts[0], answer).cancel()
+            except OverloadedError:
+                refused = True
         say(
+            refused=refused,
             step=event.step,
             undone=event.undone,
             level=event.level.name,
@@ -73,7 +80,7 @@ def guarded(package: str, options: dict[str, Any], tokens_each: int) -> None:
         guard = MemoryGuard(EngineRelief(llm.engine), monitor, settle_s=0.5, calm_s=3.0, report=told)
         say(ready=True, watched=monitor.names, anonymous=llm.plan.anonymous, files=llm.plan.file_backed)
         guard.start()
-        same = refused = ended = 0
+        same = ended = 0
         wrong: list[str] = []
         stop = False
         # The two older requests of each round must end as if nothing were; the newest may be ended.
@@ -82,7 +89,7 @@ def guarded(package: str, options: dict[str, Any], tokens_each: int) -> None:
                 try:
                     running.append(llm.generate(prompt, answer))
                 except OverloadedError:
-                    refused += 1
+                    break
             idle = not running
             for i in range(len(running)):
                 try:
@@ -100,17 +107,16 @@ def guarded(package: str, options: dict[str, Any], tokens_each: int) -> None:
             if idle:
                 time.sleep(0.05)
             stop = stop or bool(select.select([sys.stdin], [], [], 0)[0])
+        guard.close()
         after = [llm.generate(prompt, answer).join().token_ids for prompt in prompts]
         say(
             same=same,
-            refused=refused,
             ended=ended,
             wrong=wrong,
             back=after == expected,
             slots=llm.engine.between_steps(lambda scheduler, _: scheduler.slots),
             taken=dict(guard.taken),
         )
-        guard.close()
 
 
 def eat(size: int) -> None:

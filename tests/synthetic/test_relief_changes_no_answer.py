@@ -134,8 +134,9 @@ def test_the_newest_request_ends_with_the_reason_and_the_older_go_on(engine: Eng
     next(newest)
     relief = EngineRelief(engine)
     assert relief.end_newest("out of memory") == "the newest request was ended; its prompt had 40 tokens"
-    with pytest.raises(OverloadedError, match="out of memory"):
+    with pytest.raises(OverloadedError, match="out of memory") as caught:
         newest.join()
+    assert caught.value.started
     assert older.join().token_ids == expected
     assert relief.end_newest("out of memory") == ""
 

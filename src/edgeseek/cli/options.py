@@ -74,6 +74,24 @@ Budget = Annotated[
         show_default="what the limits leave",
     ),
 ]
+MemoryHigh = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-high",
+        metavar="SIZE",
+        help="Run in a cgroup of its own that the kernel slows down and reclaims from above SIZE.",
+        show_default="none",
+    ),
+]
+MemoryMax = Annotated[
+    str | None,
+    typer.Option(
+        "--memory-max",
+        metavar="SIZE",
+        help="Run in a cgroup of its own that the kernel ends above SIZE.",
+        show_default="none",
+    ),
+]
 Slots = Annotated[
     int,
     typer.Option("--slots", metavar="N", min=1, help="How many full contexts the KV cache holds."),

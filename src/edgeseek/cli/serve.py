@@ -34,6 +34,8 @@ FILE_KEYS: dict[str, type] = {
     "preload": str,
     "speculation": str,
     "budget": str,
+    "memory-high": str,
+    "memory-max": str,
     "backend": str,
     "provider": str,
     "step-tokens": int,
@@ -114,6 +116,8 @@ def serve(
         typer.Option("--kv", metavar="f16|int8", help="How keys and values are stored.", show_default="f16"),
     ] = None,
     budget: options.Budget = None,
+    memory_high: options.MemoryHigh = None,
+    memory_max: options.MemoryMax = None,
     backend: options.BackendName = None,
     provider: options.Provider = None,
     step_tokens: Annotated[
@@ -201,6 +205,8 @@ def serve(
         "preload": preload,
         "kv": kv,
         "budget": budget,
+        "memory-high": memory_high,
+        "memory-max": memory_max,
         "backend": backend,
         "provider": provider,
         "step-tokens": step_tokens,
@@ -212,11 +218,16 @@ def serve(
         "drain-seconds": drain_seconds,
         "insecure": insecure or None,
     }
+    from edgeseek.memory.cgroup_placement import place
     from edgeseek.server.lifecycle import check_extra, configure_logging, serve
 
     check_extra()
     made = config_of(given, config, services.settings.api_keys)
     configure_logging(services.terminal.stderr)
+    if made.memory.any:
+        # Before the model is planned: the group's limit is one that the plan heeds.
+        for line in place(made.memory, services.settings).lines:
+            services.terminal.note(line)
     code = serve(made, _Loader(services, made), environ=os.environ, say=services.terminal.note)
     if code:
         raise typer.Exit(code)
@@ -227,6 +238,7 @@ def config_of(given: dict[str, Any], file: Path | None, keys: Sequence[str]) -> 
 
     Raises UsageError for an unknown key, a wrong value, or no model.
     """
+    from edgeseek.memory.cgroup_placement import MemoryBounds
     from edgeseek.server.auth import read_keys
     from edgeseek.server.config import ServerConfig, read_config_file
     from edgeseek.server.lifecycle import served_name
@@ -238,6 +250,9 @@ def config_of(given: dict[str, Any], file: Path | None, keys: Sequence[str]) -> 
         raise UsageError("no model is named; give MODEL, or model in the configuration file")
     load = {key.replace("-", "_"): found.pop(key) for key in _LOAD_KEYS if key in found}
     load["budget"] = options.byte_count("--budget", found.pop("budget", None))
+    high, maximum = (
+        options.byte_count(f"--{key}", found.pop(key, None)) for key in ("memory-high", "memory-max")
+    )
     key_file = found.pop("api-key-file", None)
     keys = read_keys(None if key_file is None else Path(key_file).expanduser(), keys)
     if "max-body" in found:
@@ -246,7 +261,8 @@ def config_of(given: dict[str, Any], file: Path | None, keys: Sequence[str]) -> 
         found["cors"] = tuple(found["cors"])
     found.setdefault("name", served_name(model))
     values = {key.replace("-", "_"): value for key, value in found.items()}
-    return ServerConfig(model=model, api_keys=tuple(keys), load=load, **values)
+    bounds = MemoryBounds(high, maximum)
+    return ServerConfig(model=model, api_keys=tuple(keys), load=load, memory=bounds, **values)
 
 
 @dataclass(frozen=True)
@@ -263,5 +279,7 @@ class _Loader:
             report=lambda line: log.info("%s", line),
             **self.config.load,
         )
-        llm.guard_memory(self.services.settings)
+        # It ends with the model.
+        guard = llm.guard_memory(self.services.settings)
+        log.info("memory guard watches %s", ", ".join(guard.watched))
         return llm

@@ -417,7 +417,10 @@ def _logprobs(params: SamplingParams, sample: Sample) -> tuple[TokenLogprob, ...
 def _translate(error: Exception) -> EdgeseekError:
     """An error of its own for each request, since raising one in several threads would mix their traces."""
     text = str(error) if isinstance(error, (EdgeseekError, ValueError)) else repr(error)
-    failure = OverloadedError(text) if isinstance(error, OverloadedError) else RuntimeFailure(text)
+    if isinstance(error, OverloadedError):
+        failure: EdgeseekError = OverloadedError(text, started=error.started)
+    else:
+        failure = RuntimeFailure(text)
     failure.__cause__ = error
     return failure
 

@@ -78,5 +78,5 @@ class EngineRelief:
 
     def end_newest(self, reason: str, /) -> str:
         """See `Relief.end_newest`."""
-        tokens = self._engine.end_newest(OverloadedError(reason))
+        tokens = self._engine.end_newest(OverloadedError(reason, started=True))
         return "" if tokens is None else f"the newest request was ended; its prompt had {tokens} tokens"

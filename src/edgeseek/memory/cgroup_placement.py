@@ -28,6 +28,11 @@ class MemoryBounds:
     high: int | None = None
     maximum: int | None = None
 
+    @property
+    def any(self) -> bool:
+        """Whether there is any limit."""
+        return self.high is not None or self.maximum is not None
+
     def __post_init__(self) -> None:
         for option, size in (("--memory-high", self.high), ("--memory-max", self.maximum)):
             if size is not None and size < 1 << 20:

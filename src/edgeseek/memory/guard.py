@@ -149,6 +149,11 @@ class MemoryGuard:
         self._thread: threading.Thread | None = None
 
     @property
+    def watched(self) -> tuple[str, ...]:
+        """What reports pressure."""
+        return self._monitor.names
+
+    @property
     def taken(self) -> Mapping[str, int]:
         """How often each step was taken since the start."""
         return dict(self._taken)
@@ -176,7 +181,6 @@ class MemoryGuard:
 
     def start(self) -> None:
         """Watch on a thread of its own, until `close`."""
-        _log.info("memory guard watches %s", ", ".join(self._monitor.names) or "nothing")
         self._thread = threading.Thread(target=self._run, name="edgeseek-memory-guard", daemon=True)
         self._thread.start()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeseek.errors import UsageError
+from edgeseek.memory.cgroup_placement import MemoryBounds
 from edgeseek.toml import load_toml
 
 DEFAULT_PORT = 8080
@@ -37,6 +38,8 @@ class ServerConfig:
     insecure: bool = False
     #: Largest request body, in bytes.
     max_body: int = 4 << 20
+    #: Limits of a cgroup of its own.
+    memory: MemoryBounds = field(default_factory=MemoryBounds)
     load: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

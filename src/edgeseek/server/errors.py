@@ -23,6 +23,8 @@ from edgeseek.errors import (
     UsageError,
 )
 
+#: The memory guard admits again after ten seconds without pressure.
+RETRY_OUT_OF_MEMORY_S = 15
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -81,7 +83,9 @@ def api_error(error: BaseException) -> ApiError:
     if isinstance(error, (ChatTemplateError, TokenizerError, UsageError)):
         return ApiError(400, str(error))
     if isinstance(error, OverloadedError):
-        return ApiError(429, str(error), code="overloaded", retry_after=5)
+        # While memory is short nothing is admitted; what runs may be ended, the newest first.
+        status = 503 if error.started else 429
+        return ApiError(status, str(error), code="overloaded", retry_after=RETRY_OUT_OF_MEMORY_S)
     if isinstance(error, EdgeseekError):
         return ApiError(500, str(error), code="runtime_failure")
     return ApiError(500, "the server failed on this request; its log says more")
