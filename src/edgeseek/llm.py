@@ -6,6 +6,7 @@ terminal.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
@@ -29,6 +30,7 @@ from edgeseek.settings import MAX_THREADS, Settings
 from edgeseek.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from edgeseek.engine.grammar import GrammarCompiler
     from edgeseek.memory.guard import GuardEvent, MemoryGuard
     from edgeseek.store import Progress
     from edgeseek.tokenizer import ChatTemplate
@@ -83,6 +85,8 @@ class LLM:
             speculate=speculation == "lookup",
             eos_token_ids=(*backend.config.eos_token_ids, *_token_ids(generation_config, "eos_token_id")),
         )
+        self._grammars: GrammarCompiler | None = None
+        self._grammars_lock = threading.Lock()
         self._guards: list[MemoryGuard] = []
         self._finalize = weakref.finalize(self, _release, self._guards, self.engine, backend, package)
 
@@ -289,6 +293,19 @@ class LLM:
 
         bos, eos = self.tokenizer.bos_token, self.tokenizer.eos_token
         return ChatTemplate(self._chat_template, bos_token=bos, eos_token=eos)
+
+    @property
+    def grammars(self) -> GrammarCompiler:
+        """What holds answers to JSON schemas, made when it is first asked for; needs the extra `server`.
+
+        Raises MissingExtraError.
+        """
+        with self._grammars_lock:
+            if self._grammars is None:
+                from edgeseek.engine.grammar import GrammarCompiler
+
+                self._grammars = GrammarCompiler(self.tokenizer, sorted(self.engine.eos_token_ids))
+            return self._grammars
 
     @property
     def context(self) -> int:

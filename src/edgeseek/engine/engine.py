@@ -24,6 +24,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edgeseek.engine.grammar import Constraint
 from edgeseek.engine.outputs import Chunk, FinishReason, TokenLogprob
 from edgeseek.engine.params import SamplingParams
 from edgeseek.engine.request import POLL_S, Generation, Request
@@ -78,7 +79,9 @@ class Engine:
             raise UsageError("a backend that does not page its KV cannot share blocks between sequences")
         self._backend = backend
         self._tokenizer = tokenizer
-        self._eos = frozenset(backend.config.eos_token_ids if eos_token_ids is None else eos_token_ids)
+        self.eos_token_ids = frozenset(
+            backend.config.eos_token_ids if eos_token_ids is None else eos_token_ids
+        )
         self._check_invariants = check_invariants
         self._clock = clock
         self._slots = slots
@@ -108,13 +111,15 @@ class Engine:
         stream: bool = True,
         owner: object = None,
         salt: bytes = b"",
+        constraint: Constraint | None = None,
         deliver: Callable[[Chunk | BaseException], None] | None = None,
     ) -> Generation:
         """Queue a prompt of token ids and return its chunks as an iterator (one joined one unless `stream`).
 
         `owner` is kept alive as long as the iterator is. Only requests of one `salt` go on from each
-        other's prefixes, so that one client cannot learn what another sent. With `deliver` nothing is to be
-        read from the iterator, which then only cancels: each chunk, or the error that ends the request, is
+        other's prefixes, so that one client cannot learn what another sent. `constraint`, a fresh
+        one, holds the output to a grammar. With `deliver` nothing is to be read from the iterator, which
+        then only cancels: each chunk, or the error that ends the request, is
         handed to it on the engine's thread.
         Raises PromptTooLongError, UsageError for an empty prompt or ids outside the vocabulary, or
         OverloadedError while no requests are admitted. A prompt that fills the context exactly still gets
@@ -130,9 +135,10 @@ class Engine:
             id=next(self._ids),
             tokens=tokens,
             sampling=SamplingState(params, tokens),
-            stopping=StopRules(params, self._eos, limit),
+            stopping=StopRules(params, self.eos_token_ids, limit),
             lookup=None if self._costs is None else PromptLookup(tokens),
             salt=salt,
+            constraint=constraint,
         )
         text = TextStream(self._tokenizer, params.stop)
         request = Request(sequence, text, self._clock(), deliver=deliver)
@@ -242,7 +248,7 @@ class Engine:
         first = list(firsts)[:-1]
         # Choosing rows copies them, which without proposals would be all.
         chosen = logits if len(first) == len(logits) else logits[first]
-        for item, start, outcome in zip(drawing, first, self._sample(chosen, rows), strict=True):
+        for item, start, outcome in zip(drawing, first, self._draw(drawing, chosen, rows), strict=True):
             self._take(item, logits[start : start + 1 + len(item.draft)], outcome)
 
     def _take(self, item: Scheduled, logits: npt.NDArray[np.float32], outcome: Sample | Exception) -> None:
@@ -268,10 +274,26 @@ class Engine:
                 break
             self._scheduler.confirm(sequence)
             row = sequence.sampling.row(len(sequence.tokens))
-            outcome = self._sample(logits[len(drawn) : len(drawn) + 1], [row])[0]
+            outcome = self._draw([item], logits[len(drawn) : len(drawn) + 1], [row])[0]
         if sequence.lookup is not None:
             sequence.lookup.learn(drawn)
         return None
+
+    def _draw(
+        self, items: Items[Scheduled], logits: npt.NDArray[np.float32], rows: Items[SampleRow]
+    ) -> list[Sample | Exception]:
+        """A sample for each item, of what its constraint allows."""
+        if all(item.sequence.constraint is None for item in items):
+            return self._sample(logits, rows)
+        logits, failed = logits.copy(), dict[int, Exception]()
+        for index, item in enumerate(items):
+            if item.sequence.constraint is not None:
+                try:
+                    item.sequence.constraint.allow(logits[index])
+                except RuntimeFailure as error:
+                    failed[index] = error
+        samples = self._sample(logits, rows)
+        return [failed.get(index, sample) for index, sample in enumerate(samples)]
 
     def _sample(self, logits: npt.NDArray[np.float32], rows: Items[SampleRow]) -> list[Sample | Exception]:
         """A sample for each row; where one row is bad (a NaN), the others still get theirs."""
@@ -296,7 +318,8 @@ class Engine:
         sequence.append(sample.token)
         silent = sequence.stopping.is_silent(sample.token)
         text, stop_text = ("", None) if silent else request.text.push(sample.token)
-        full = sequence.stopping.is_full(sequence.output_tokens)
+        complete = sequence.constraint is not None and sequence.constraint.accept(sample.token)
+        full = complete or sequence.stopping.is_full(sequence.output_tokens)
         if full and stop_text is None:
             rest, stop_text = request.text.finish()
             text += rest
@@ -304,7 +327,7 @@ class Engine:
         if stop_text is not None:
             self._finish(request, chunk, "stop", stop_text)
         elif full:
-            self._finish(request, chunk, "length")
+            self._finish(request, chunk, "stop" if complete else "length")
         else:
             request.put(chunk)
 

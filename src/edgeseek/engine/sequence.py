@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from edgeseek.engine.grammar import Constraint
 from edgeseek.engine.sampler import SamplingState
 from edgeseek.engine.speculative import PromptLookup
 from edgeseek.engine.stopping import StopRules
@@ -25,6 +26,8 @@ class Sequence:
     preemptions: int = 0
     #: Proposes tokens while it decodes; None where speculation is off.
     lookup: PromptLookup | None = None
+    #: Holds its output to a grammar.
+    constraint: Constraint | None = None
     #: Its prefix is shared with sequences of the same salt only.
     salt: bytes = b""
     drafted_tokens: int = 0

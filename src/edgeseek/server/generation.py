@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from edgeseek.engine import Chunk, Generation, SamplingParams
 
 if TYPE_CHECKING:
+    from edgeseek.engine.grammar import Constraint
     from edgeseek.llm import LLM
 
 T = TypeVar("T")
@@ -119,6 +120,7 @@ class Job:
 
     prompt: Sequence[int]
     params: SamplingParams
+    constraint: Constraint | None = None
 
 
 class Answers:
@@ -186,7 +188,12 @@ class Starter:
             for index, job in enumerate(jobs):
                 started.append(
                     llm.engine.submit(
-                        job.prompt, job.params, owner=llm, salt=salt, deliver=self._delivery(box, index)
+                        job.prompt,
+                        job.params,
+                        owner=llm,
+                        salt=salt,
+                        constraint=job.constraint,
+                        deliver=self._delivery(box, index),
                     )
                 )
         except BaseException:

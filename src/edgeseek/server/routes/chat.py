@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from edgeseek.engine import Chunk
-from edgeseek.errors import ChatTemplateError
+from edgeseek.errors import ChatTemplateError, UsageError
 from edgeseek.server.choices import ChatAnswer
 from edgeseek.server.context import Context
 from edgeseek.server.errors import ApiError
@@ -24,6 +24,7 @@ from edgeseek.server.streaming import DONE, EventStream, event, unless_disconnec
 from edgeseek.server.usage import header
 
 if TYPE_CHECKING:
+    from edgeseek.engine.grammar import Constraint
     from edgeseek.llm import LLM
 
 router = APIRouter(tags=["chat"], responses=ERRORS)
@@ -59,8 +60,7 @@ class _Chat:
     def jobs(self) -> Sequence[Job]:
         """Render and encode the conversation; runs on another thread."""
         body, llm = self._body, self._llm
-        if body.response_format is not None and body.response_format.type != "text":
-            raise ApiError(400, "response_format is not supported here", param="response_format")
+        constraint = self._constraint()
         if body.tools:
             raise ApiError(400, "tools is not supported here; leave it out", param="tools")
         if llm.chat_template is None:
@@ -76,10 +76,26 @@ class _Chat:
             changes["max_tokens"] = body.max_completion_tokens
         if body.logprobs:
             changes["logprobs"] = body.top_logprobs or 0
-        jobs = [Job(ids, params) for params in sampling_params(body, llm.default_params, **changes)]
-        inside = prompt_opens_reasoning(text)
+        jobs = [
+            Job(ids, params, None if constraint is None else constraint.fresh())
+            for params in sampling_params(body, llm.default_params, **changes)
+        ]
+        # An answer that must be JSON has no room for reasoning.
+        inside = constraint is None and prompt_opens_reasoning(text)
         self._answers = [ChatAnswer(llm.tokenizer, inside_reasoning=inside) for _ in jobs]
         return jobs
+
+    def _constraint(self) -> Constraint | None:
+        """What `response_format` asks for."""
+        wanted = self._body.response_format
+        if wanted is None or wanted.type == "text":
+            return None
+        try:
+            if wanted.type == "json_object":
+                return self._llm.grammars.json()
+            return self._llm.grammars.json(wanted.json_schema.schema_)
+        except UsageError as error:
+            raise ApiError(400, str(error), param="response_format") from error
 
     def take(self, index: int, chunks: list[Chunk]) -> None:
         """Add chunks of an answer that is not streamed."""
