@@ -82,7 +82,9 @@ def test_a_second_signal_ends_it_now(package: Package) -> None:
             json={"model": "tiny", **LONG, "stream": True, "n": 16, "logprobs": 5},
             timeout=DEADLINE_S,
         ) as answer:
-            next(answer.iter_lines())
+            # Held, since the connection goes with it.
+            lines = answer.iter_lines()
+            next(lines)
             server.signal(signal.SIGINT)
             server.line("stopping; 1 requests")
             server.signal(signal.SIGTERM)
