@@ -1,7 +1,7 @@
 """A process that loads a package, fills its whole KV cache, and prints what was planned and what it took.
 
 Started by path: `memory_worker.py run PACKAGE OPTIONS`, where OPTIONS are LLM.load's as JSON, or
-`memory_worker.py import CHECKPOINT TARGET SCHEME`.
+`memory_worker.py import|quantize CHECKPOINT TARGET SCHEME`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ def run(package: str, options: dict[str, Any]) -> dict[str, Any]:
         }
 
 
-def convert_checkpoint(source: str, target: str, scheme: str | None) -> dict[str, Any]:
-    """Import as the store does; the kinds' own peaks are sampled, since the kernel keeps only their sum's."""
+def convert_checkpoint(
+    source: str, target: str, scheme: str | None, *, quantized: bool = False
+) -> dict[str, Any]:
+    """Import, or quantize; the kinds' own peaks are sampled, since the kernel keeps only their sum's."""
+    from edgeseek.cli import main
     from edgeseek.memory.footprint import footprint_of
     from edgeseek.package.conversion import conversion_threads
     from edgeseek.quantize.schemes import parse_rounding_scheme
@@ -63,12 +66,19 @@ def convert_checkpoint(source: str, target: str, scheme: str | None) -> dict[str
             peaks.update({kind: max(peak, now[kind]) for kind, peak in peaks.items()})
 
     settings = Settings(cache_dir=Path(target))
-    wanted = None if scheme is None else parse_rounding_scheme(scheme)
+    wanted = parse_rounding_scheme("q4") if quantized else None
+    if scheme is not None and not quantized:
+        wanted = parse_rounding_scheme(scheme)
     threads = conversion_threads(settings)
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        Store(settings).pull(source, scheme=scheme)
+        if quantized:
+            output = str(Path(target) / "package")
+            if main(["quantize", source, "--output", output, "--quantize", scheme or "int4"]):
+                raise SystemExit("quantizing failed")
+        else:
+            Store(settings).pull(source, scheme=scheme)
     finally:
         done.set()
         watcher.join()
@@ -85,5 +95,7 @@ if __name__ == "__main__":
     what, *words = sys.argv[1:]
     if what == "run":
         print(json.dumps(run(words[0], json.loads(words[1]))))
+    elif what == "quantize":
+        print(json.dumps(convert_checkpoint(words[0], words[1], words[2], quantized=True)))
     else:
         print(json.dumps(convert_checkpoint(words[0], words[1], words[2] or None)))

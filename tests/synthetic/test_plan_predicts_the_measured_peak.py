@@ -63,12 +63,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 def measured(*words: str) -> dict[str, Any]:
-    """What the worker reports."""
+    """What the worker reports in its last line."""
     done = subprocess.run(
         [sys.executable, str(WORKER), *words], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
 
 
@@ -103,6 +103,13 @@ def test_an_import_takes_what_was_planned(
     scheme: str, folders: Callable[[str], Path], tmp_path: Path
 ) -> None:
     assert_predicted(measured("import", str(folders("middle")), str(tmp_path), scheme))
+
+
+@pytest.mark.parametrize("scheme", ["q4k", "int4"])
+def test_quantizing_without_a_text_takes_what_an_import_does(
+    scheme: str, folders: Callable[[str], Path], tmp_path: Path
+) -> None:
+    assert_predicted(measured("quantize", str(folders("middle")), str(tmp_path), scheme))
 
 
 @pytest.mark.real_model

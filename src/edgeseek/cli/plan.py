@@ -81,6 +81,8 @@ def _show(
     refusal: Exception | None,
     others: list[Alternative],
 ) -> None:
+    from edgeseek.memory.conversion_peak import hessian_bytes
+
     footprint = wish.footprint
     terminal.line(f"{footprint.name} ({footprint.stored}) on {_machine(device)}")
     terminal.line()
@@ -104,7 +106,8 @@ def _show(
         peak = footprint.conversion
         terminal.line(
             f"importing it takes {size(peak.needed)} at its peak ({size(peak.anonymous)} private, "
-            f"{size(peak.file_backed)} of files)"
+            f"{size(peak.file_backed)} of files), quantizing it as much; gptq, which needs a text, also the "
+            f"model at work and {size(hessian_bytes(footprint.config))} for its largest Hessian"
         )
 
 
@@ -138,6 +141,8 @@ def _as_json(
     refusal: Exception | None,
     others: list[Alternative],
 ) -> dict[str, Any]:
+    from edgeseek.memory.conversion_peak import hessian_bytes
+
     footprint = wish.footprint
     return {
         "model": footprint.name,
@@ -147,6 +152,7 @@ def _as_json(
         "reason": None if refusal is None else str(refusal),
         "plan": _plan_json(made),
         "alternatives": [{"options": other.options, "plan": _plan_json(other.plan)} for other in others],
+        "gptq_hessian_bytes": hessian_bytes(footprint.config),
         "import_peak": None if footprint.conversion is None else asdict(footprint.conversion),
     }
 

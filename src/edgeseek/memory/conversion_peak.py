@@ -1,4 +1,4 @@
-"""What importing or rounding a checkpoint takes at its peak.
+"""What importing a checkpoint, or quantizing it without a text, takes at its peak.
 
 A conversion streams: each thread works on a piece of some hundred thousand weights, a few finished pieces
 wait to be written, and of the checkpoint's mapping a fixed window stays resident (`package.pieces`,
@@ -66,6 +66,15 @@ def conversion_peak(
     waiting = (workers + 2) * piece
     anonymous = _BASE + config.vocab_size * _PER_VOCABULARY_ENTRY + workers * piece * 4 * copies + waiting
     return ConversionPeak(anonymous, _LIBRARIES + window + workers * piece)
+
+
+def hessian_bytes(config: ModelConfig) -> int:
+    """Bytes of the largest Hessian that gptq gathers and inverts, one at a time at least.
+
+    36 for the square of the columns: gathered in fp32, inverted in fp64 (`calibration.statistics`). It comes
+    beside the model at work. An inner width of experts is smaller and does not count.
+    """
+    return 36 * max(config.hidden_size, config.attention_width, config.intermediate_size) ** 2
 
 
 def _size(dtype: str, shape: tuple[int, ...]) -> int:
