@@ -131,14 +131,14 @@ class Bench:
 
 
 def bits_of(path: Path) -> float:
-    """Stored bits of a weight of a GGUF's matrices, rounded down so that a recipe of as many fits."""
+    """Stored bits of a weight of a GGUF's matrices, rounded up by less than a byte in all."""
     with open_source(path) as source:
         matrices = [tensor for tensor in source.tensors.values() if len(tensor.shape) == 2]
         weights = [math.prod(tensor.shape) for tensor in matrices]
         stored = [
             SCHEMES[t.scheme].bits_per_weight * count for t, count in zip(matrices, weights, strict=True)
         ]
-    return math.floor(1e6 * sum(stored) / sum(weights)) / 1e6
+    return math.ceil(1e6 * sum(stored) / sum(weights)) / 1e6
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ _HESSIAN_SHARE, _HESSIAN_MOST = 4, 2 << 30
 _FLOAT_SHARE = 2
 #: Windows that the output is measured on.
 MEASURED_WINDOWS = 64
+#: Characters a token, at most on average: what lies beyond is not tokenized.
+MEASURED_CHARACTERS = 16
 _GGUF_TYPES: Mapping[Scheme, GgufType] = {
     "f32": "F32", "f16": "F16", "q8": "Q8_0", "q4": "Q4_0", "q4z": "Q4_1", "q5": "Q5_0", "q5z": "Q5_1",
     "q4k": "Q4_K", "q5k": "Q5_K", "q6k": "Q6_K",
@@ -167,7 +169,13 @@ class _Run:
             return source, LeastError(estimated_importance(source).get)
         llm = self._reference()
         windows = calibration_tokens(llm, job.text, job.tokens)
-        statistics = gather(llm, windows, percentile=job.percentile, progress=self._progress)
+        statistics = gather(
+            llm,
+            windows,
+            sample=job.method == "awq",
+            percentile=job.percentile,
+            progress=self._progress,
+        )
         self._outcome.tokens = statistics.tokens
         plain = LeastError(statistics.importance)
         if job.method == "rtn":
@@ -272,7 +280,7 @@ class _Run:
 
     def _measure(self, text: str) -> None:
         reference = self._reference()
-        ids = reference.tokenizer.encode(text)
+        ids = reference.tokenizer.encode(text[: MEASURED_WINDOWS * WINDOW * MEASURED_CHARACTERS])
         with self._load(self._runnable()) as model:
             self._outcome.divergence = divergence(
                 model,

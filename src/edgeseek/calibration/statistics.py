@@ -30,8 +30,10 @@ WINDOW = 256
 MIN_TOKENS = 512
 #: Tokens that are used of a longer text, spread over all of it.
 MAX_TOKENS = 1 << 15
+#: Characters that surely hold a token, about.
+_TOKEN_CHARACTERS = 16
 #: Rows of each input that are kept, for AWQ's search.
-SAMPLE_ROWS = 256
+SAMPLE_ROWS = 128
 #: Percentiles below this would cap what is no outlier.
 MIN_PERCENTILE = 90.0
 
@@ -50,7 +52,7 @@ class InputStatistics:
     square: npt.NDArray[np.float64] = field(init=False)
     #: Σ x xᵀ, only where it was asked for.
     outer: Floats | None = None
-    #: Rows [n, width], at most SAMPLE_ROWS, spread evenly over the text.
+    #: Rows [n, width], about SAMPLE_ROWS, spread evenly over the text; where they were asked for.
     sample: list[Floats] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,19 +100,26 @@ class Statistics:
 
 
 def calibration_tokens(llm: LLM, text: str, limit: int = MAX_TOKENS) -> list[list[int]]:
-    """Windows of the text's token ids, evenly spread where it has more than `limit` tokens.
+    """Windows of the text's token ids, from places spread evenly over one of more than `limit` tokens.
 
-    Raises UsageError for a text that is too short.
+    Of a long text only those places are tokenized. Raises UsageError for a text that is too short.
     """
+    window = min(WINDOW, llm.context)
+    wanted = max(1, limit // window)
+    span = window * _TOKEN_CHARACTERS
+    if len(text) > wanted * span:
+        last = len(text) - span
+        places = [last * i // max(wanted - 1, 1) for i in range(wanted)]
+        windows = [llm.tokenizer.encode(text[place : place + span])[:window] for place in places]
+        return [ids for ids in windows if len(ids) > 1]
     ids = llm.tokenizer.encode(text)
     if len(ids) < MIN_TOKENS:
         raise UsageError(
             f"the calibration text has {len(ids)} tokens; at least {MIN_TOKENS} are needed, and some ten "
             "thousand of the kind the model will meet are better"
         )
-    window = min(WINDOW, llm.context)
     starts = range(0, len(ids) - window + 1, window)
-    wanted = max(1, min(len(starts), limit // window))
+    wanted = min(len(starts), wanted)
     chosen = [starts[i * len(starts) // wanted] for i in range(wanted)]
     return [ids[start : start + window] for start in chosen]
 
@@ -132,14 +141,15 @@ def gather(
     *,
     keys: Sequence[str] | None = None,
     outer: bool = False,
+    sample: bool = False,
     percentile: float | None = None,
     progress: Progress | None = None,
 ) -> Statistics:
     """Run `windows` of token ids through the model and gather statistics of the inputs `keys` (None: all).
 
-    `outer` asks for E[x xᵀ]. `percentile` caps each column (see the module's text), which takes a second
-    run. Raises UsageError for a backend without taps or a percentile out of range, RuntimeFailure for
-    activations that are not finite.
+    `outer` asks for E[x xᵀ], `sample` for rows. `percentile` caps each column (see the module's text), which
+    takes a second run. Raises UsageError for a backend without taps or a percentile out of range,
+    RuntimeFailure for activations that are not finite.
     """
     if percentile is not None and not MIN_PERCENTILE <= percentile < 100:
         raise UsageError(f"the percentile is {percentile:g}; it must be from {MIN_PERCENTILE:g} to below 100")
@@ -159,7 +169,7 @@ def gather(
         key: InputStatistics(wide[key], outer=np.zeros((wide[key],) * 2, np.float32) if outer else None)
         for key in wanted
     }
-    each = max(1, math.ceil(SAMPLE_ROWS / len(windows)))
+    each = math.ceil(SAMPLE_ROWS / len(windows)) if sample else 0
     for rows in _run(llm, windows, wanted, "calibrating", progress):
         for key, values in rows.items():
             if not np.isfinite(values).all():
@@ -177,7 +187,7 @@ def _add(into: InputStatistics, rows: Floats, each: int) -> None:
     into.square += np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
     if into.outer is not None:
         into.outer += rows.T @ rows
-    if sum(map(len, into.sample)) < SAMPLE_ROWS:
+    if each and sum(map(len, into.sample)) < SAMPLE_ROWS:
         into.sample.append(rows[:: max(1, len(rows) // each)][:each].copy())
 
 
