@@ -77,7 +77,7 @@ class Bridge:
 
     def _tick(self) -> None:
         for box in self._open:
-            box.wake()
+            box.wake(anyway=True)
         self._timer = self._loop.call_later(KEEP_ALIVE_S, self._tick) if self._open else None
 
 
@@ -90,10 +90,10 @@ class Mailbox:
         self._loop = loop
         self._waiter: asyncio.Future[None] | None = None
 
-    def wake(self) -> None:
-        """Let the reader look."""
+    def wake(self, *, anyway: bool = False) -> None:
+        """Let the reader look if there is something that it has not taken yet, or `anyway`."""
         waiter = self._waiter
-        if waiter is not None and not waiter.done():
+        if waiter is not None and not waiter.done() and (self.items or anyway):
             waiter.set_result(None)
 
     async def take(self) -> list[Item]:
