@@ -62,8 +62,8 @@ def export(
 
     require_onnx()
     services = services_of(context)
-    with Progress(services.terminal) as progress:
-        path = services.source_path(source, progress)
+    store = services.open_store(services.settings)
+    with Progress(services.terminal) as progress, store.checkpoint(source, progress=progress) as path:
         report = write_onnx(
             path,
             output,

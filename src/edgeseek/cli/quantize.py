@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -104,28 +105,30 @@ def quantize(
     recipe = parse_recipe(what)
     calibration = None if calibrate is None else read_text(calibrate, "--calibrate")
     measure = None if text is None else read_text(text, "--text")
-    with Progress(services.terminal) as progress:
-        path = services.source_path(source, progress)
-    with Progress(services.terminal, counts_tokens=True) as progress:
-        outcome = run(
-            Job(
-                source=path,
-                output=output,
-                recipe=recipe,
-                bits=bits,
-                text=calibration,
-                tokens=calibrate_tokens,
-                percentile=percentile if observer == "percentile" else None,
-                measure=measure,
-                max_positions=max_seq_len,
-                threads=threads,
-                force=force,
-                **job,
-            ),
-            services.settings,
-            progress=lambda stage, done, total: progress.step(stage, 100 * done // max(total, 1), 100),
-            say=progress.note,
-        )
+    with ExitStack() as stack:
+        with Progress(services.terminal) as progress:
+            store = services.open_store(services.settings)
+            path = stack.enter_context(store.checkpoint(source, progress=progress))
+        with Progress(services.terminal, counts_tokens=True) as progress:
+            outcome = run(
+                Job(
+                    source=path,
+                    output=output,
+                    recipe=recipe,
+                    bits=bits,
+                    text=calibration,
+                    tokens=calibrate_tokens,
+                    percentile=percentile if observer == "percentile" else None,
+                    measure=measure,
+                    max_positions=max_seq_len,
+                    threads=threads,
+                    force=force,
+                    **job,
+                ),
+                services.settings,
+                progress=lambda stage, done, total: progress.step(stage, 100 * done // max(total, 1), 100),
+                say=progress.note,
+            )
     if report is not None:
         write_report(outcome, report)
     _show(outcome, services.terminal)

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeseek.cli.terminal import Terminal
@@ -67,15 +66,6 @@ class Services:
     examine: Callable[[Settings], Examination] = _examine
     #: Monotonic seconds.
     clock: Callable[[], float] = field(default=time.monotonic)
-
-    def source_path(self, source: str, progress: Callable[[str, int, int | None], None]) -> Path:
-        """A path as it is; a name is pulled first where it is not here. Raises as `Store.pull`."""
-        from edgeseek.checkpoints.catalogue import local_path
-
-        path = local_path(source)
-        return (
-            path if path is not None else self.open_store(self.settings).pull(source, progress=progress).path
-        )
 
     @classmethod
     def of_process(cls, environ: Mapping[str, str] | None = None) -> Services:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from edgeseek.checkpoints import Checkpoint, fetch, open_checkpoint
-from edgeseek.checkpoints.catalogue import IndexSource
+from edgeseek.checkpoints.catalogue import CatalogueEntry, IndexSource
 from edgeseek.errors import UsageError
 from edgeseek.memory.footprint import (
     Footprint,
@@ -64,6 +64,25 @@ def import_source(
     if not (downloads / _KEPT).exists():
         shutil.rmtree(downloads, ignore_errors=True)
     return summary
+
+
+@contextmanager
+def fetched(
+    source: Source, entry: CatalogueEntry, settings: Settings, report: Callable[[str, int, int | None], None]
+) -> Iterator[Path]:
+    """The downloaded checkpoint of `entry`, deleted after the block unless `keep_source` once asked for it.
+
+    The caller holds the source's lock. What a failed block leaves is continued by the next download.
+    """
+    downloads = settings.downloads_dir / entry.slug
+    yield fetch(
+        entry,
+        downloads,
+        settings=settings,
+        progress=lambda done, total: report(f"downloading {source.name}", done, total),
+    )
+    if not (downloads / _KEPT).exists():
+        shutil.rmtree(downloads, ignore_errors=True)
 
 
 def described(

@@ -193,6 +193,31 @@ class Store:
 
         return described(self._source(model, wanted), wanted, self._settings)
 
+    @contextmanager
+    def checkpoint(self, model: str, *, progress: Progress | None = None) -> Iterator[Path]:
+        """What `model` is made from, with the values that it was published with, until the block is left.
+
+        A path is taken as it is. Of a name, its package is taken where that holds every value exactly or was
+        imported from a path; else the checkpoint is downloaded, and deleted afterwards unless a pull asked to
+        keep it. Raises UnknownModelError and what fetching raises.
+        """
+        path = local_path(model)
+        if path is not None:
+            yield path
+            return
+        stored = self._stored(model)
+        source = None
+        with suppress(UnknownModelError):
+            source = source_of(model, None)
+        if source is None or (stored is not None and _is_exact(stored.path)):
+            yield self.find(model).path
+            return
+        with self._locked(source.folder, progress or _no_progress):
+            from edgeseek.store.importing import fetched
+
+            with fetched(source, resolve(model), self._settings, progress or _no_progress) as found:
+                yield found
+
     def _source(self, model: str, scheme: Scheme | None) -> Source:
         try:
             return source_of(model, scheme)
@@ -266,6 +291,11 @@ def _opened(folder: Path) -> StoredModel:
     with open_package(folder) as package:
         schemes = dict.fromkeys(t.scheme for t in package.tensors.values() if len(t.shape) == 2)
         return StoredModel(package.name, folder, _size(folder), tuple(schemes), package.config)
+
+
+def _is_exact(folder: Path) -> bool:
+    with open_package(folder) as package:
+        return all(record.exact for record in package.manifest.tensors.values())
 
 
 def _name_of(folder: Path) -> str:

@@ -292,3 +292,25 @@ def test_a_model_that_cannot_run_is_refused_before_its_weights_arrive(
         store.pull("org/model")
     asked = [request.path.rpartition("/")[2] for request in server.requests if "/resolve/" in request.path]
     assert set(asked) == {"config.json"}
+
+
+def test_a_checkpoint_is_had_as_it_was_published(hub: tuple[FakeHub, Server], tmp_path: Path) -> None:
+    settings = Settings(cache_dir=tmp_path / "cache", hf_endpoint=hub[1].url, threads=1)
+    store = Store(settings)
+    pulled = store.pull("org/model")
+    # The package is rounded to 8 bits, so it is not what was published.
+    with store.checkpoint("org/model") as path:
+        assert path != pulled.path
+        published = (path / "model.safetensors").read_bytes()
+    assert published == (write(MODEL, tmp_path / "again") / "model.safetensors").read_bytes()
+    assert not path.exists()
+
+
+def test_a_package_that_holds_every_value_stands_for_its_checkpoint(store: Store, checkpoint: Path) -> None:
+    exact = store.pull(str(checkpoint), scheme="f32")
+    with store.checkpoint(exact.name) as path:
+        assert path == exact.path
+    with store.checkpoint(str(checkpoint)) as path:
+        assert path == checkpoint
+    with pytest.raises(UnknownModelError), store.checkpoint("no-such-model"):
+        pass
