@@ -43,6 +43,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--peer-python", type=Path)
     parser.add_argument("--types", nargs="+", default=["Q4_0", "Q4_K_M"], choices=sorted(FILE_TYPES))
     parser.add_argument("--quantize", nargs="+", default=["int4", "q4"])
+    parser.add_argument(
+        "--methods", nargs="+", default=["rtn", "awq", "gptq"], choices=["rtn", "awq", "gptq"]
+    )
     parser.add_argument("--tokens", type=int, default=1 << 15, help="of the calibration text")
     parser.add_argument("--window", type=int, default=256)
     parser.add_argument("--windows", type=int, default=100)
@@ -80,6 +83,8 @@ class Bench:
         wanted += [("int4", bits) for bits in sizes]
         for what, bits in wanted:
             for method, calibrated in METHODS:
+                if method not in self._words.methods:
+                    continue
                 path = self._folder / "ours.gguf"
                 outcome = quantize(
                     Job(
