@@ -9,7 +9,7 @@ depends on how windows are batched. An observer may cap outliers: "minmax" takes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -32,6 +32,8 @@ MIN_TOKENS = 512
 MAX_TOKENS = 1 << 15
 #: Characters that surely hold a token, about.
 _TOKEN_CHARACTERS = 16
+#: Inputs are copied out for as many tokens at a time as this many bytes hold.
+_TAP_BYTES, _LEAST_ROWS = 64 << 20, 16
 #: Rows of each input that are kept, for AWQ's search.
 SAMPLE_ROWS = 128
 #: Percentiles below this would cap what is no outlier.
@@ -161,34 +163,33 @@ def gather(
     if percentile is not None:
         tops = {key: _Top(wide[key]) for key in wanted}
         share = 1 - percentile / 100
-        for rows in _run(llm, windows, wanted, "observing", progress):
-            for key, values in rows.items():
-                tops[key].add(values, share, sum(map(len, windows)))
+        total = sum(map(len, windows))
+        _run(llm, windows, wanted, lambda k, rows: tops[k].add(rows, share, total), "observing", progress)
         limits = {key: top.limit(share) for key, top in tops.items()}
     found = {
         key: InputStatistics(wide[key], outer=np.zeros((wide[key],) * 2, np.float32) if outer else None)
         for key in wanted
     }
-    each = math.ceil(SAMPLE_ROWS / len(windows)) if sample else 0
-    for rows in _run(llm, windows, wanted, "calibrating", progress):
-        for key, values in rows.items():
-            if not np.isfinite(values).all():
-                raise RuntimeFailure(
-                    f"the input {key} is not finite; the weights or an activation overflowed"
-                )
-            limit = limits.get(key)
-            _add(found[key], values if limit is None else np.clip(values, -limit, limit), each)
+    stride = max(1, sum(map(len, windows)) // SAMPLE_ROWS) if sample else 0
+
+    def take(key: str, rows: Floats) -> None:
+        if not np.isfinite(rows).all():
+            raise RuntimeFailure(f"the input {key} is not finite; the weights or an activation overflowed")
+        limit = limits.get(key)
+        _add(found[key], rows if limit is None else np.clip(rows, -limit, limit), stride)
+
+    _run(llm, windows, wanted, take, "calibrating", progress)
     return Statistics(inputs_of(llm.config), found, sum(map(len, windows)))
 
 
-def _add(into: InputStatistics, rows: Floats, each: int) -> None:
+def _add(into: InputStatistics, rows: Floats, stride: int) -> None:
+    if stride:
+        into.sample.append(rows[-into.count % stride :: stride].copy())
     into.count += len(rows)
     into.absolute += np.abs(rows).sum(axis=0, dtype=np.float64)
     into.square += np.einsum("ij,ij->j", rows, rows, dtype=np.float64)
     if into.outer is not None:
         into.outer += rows.T @ rows
-    if each and sum(map(len, into.sample)) < SAMPLE_ROWS:
-        into.sample.append(rows[:: max(1, len(rows) // each)][:each].copy())
 
 
 class _Top:
@@ -216,24 +217,41 @@ class _Top:
 
 
 def _run(
-    llm: LLM, windows: Sequence[Sequence[int]], keys: Sequence[str], what: str, progress: Progress | None
-) -> Iterator[Rows]:
-    """Inputs of one window after another."""
+    llm: LLM,
+    windows: Sequence[Sequence[int]],
+    keys: Sequence[str],
+    take: Callable[[str, Floats], None],
+    what: str,
+    progress: Progress | None,
+) -> None:
+    """Give `take` the inputs of one window after another, in pieces of as many tokens as fit _TAP_BYTES."""
     taps = taps_for([*keys])
-
+    at_once = max(_LEAST_ROWS, _TAP_BYTES // _tap_bytes(llm.config, keys))
     for done, window in enumerate(windows):
 
-        def work(backend: Backend, blocks: list[int], window: Sequence[int] = window) -> Rows:
+        def work(backend: Backend, blocks: list[int], window: Sequence[int] = window) -> None:
             if not isinstance(backend, NativeBackend):
                 raise RuntimeFailure("the backend was exchanged while it was in use")
-            # One logit row: the head's input has a row for each.
-            part = Slice(tokens=window, past=0, block_table=blocks, logits="all")
-            return backend.forward_with_taps([part], taps)[1]
+            for past in range(0, len(window), at_once):
+                # The head's input has a row for each row of logits.
+                part = Slice(window[past : past + at_once], past, blocks, "all")
+                tapped = backend.forward_with_taps([part], taps)[1]
+                for key in keys:
+                    take(key, _rows_of(key, tapped))
 
-        tapped = llm.engine.borrow(blocks_for(len(window)), work)
-        yield {key: _rows_of(key, tapped) for key in keys}
+        llm.engine.borrow(blocks_for(len(window)), work)
         if progress is not None:
             progress(what, done + 1, len(windows))
+
+
+def _tap_bytes(config: ModelConfig, keys: Sequence[str]) -> int:
+    """Bytes that the taps of one token take."""
+    wide, moe = widths(config), config.moe
+    taps = dict[str, int]()
+    for key in keys:
+        tap = key.partition("@")[0]
+        taps[tap] = wide[key] * (moe.experts_per_token if moe is not None and tap.endswith(".experts") else 1)
+    return 4 * max(1, sum(taps.values()))
 
 
 def _rows_of(key: str, tapped: Rows) -> Floats:
