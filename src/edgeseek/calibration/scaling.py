@@ -21,7 +21,7 @@ from edgeseek.quantize.packing import Floats, values
 from edgeseek.quantize.schemes import SCHEMES, Scheme
 
 #: Rows of a matrix that the search looks at, spread over all.
-_ROWS = 256
+_ROWS = 64
 
 Progress = Callable[[int, int], None]
 
