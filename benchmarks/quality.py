@@ -27,7 +27,7 @@ from edgeseek.export.gguf_types import mixture
 from edgeseek.export.source import open_source
 from edgeseek.llm import LLM
 from edgeseek.package import convert
-from edgeseek.quantize.recipe import INT4_BITS, parse_recipe
+from edgeseek.quantize.recipe import parse_recipe
 from edgeseek.quantize.schemes import SCHEMES
 from edgeseek.settings import Settings
 from edgeseek.tokenizer import build_tokenizer_json, chat_template_of, generation_defaults
@@ -91,7 +91,7 @@ class Bench:
                         self._words.model,
                         path,
                         recipe=parse_recipe(what),
-                        bits=bits or INT4_BITS,
+                        bits=bits,
                         method=method,
                         format="gguf",
                         text=text if calibrated else None,

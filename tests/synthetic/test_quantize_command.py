@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -182,6 +183,14 @@ def test_an_output_is_replaced_only_by_force_and_only_if_it_is_a_package(
         (["--quantize", "int3"], "cannot quantize to 'int3'"),
         (["--bits", "3"], "int4 can use 4.5 to 8.5 bits a weight, not 3"),
         (["--max-seq-len", "9"], "--max-seq-len belongs to --format onnx"),
+        (["--quantize", "q4", "--bits", "5"], "--bits belongs to --quantize int4 as a package or GGUF"),
+        (["--format", "onnx", "--bits", "5"], "--bits belongs to --quantize int4 as a package or GGUF"),
+        (
+            ["--percentile", "99"],
+            "--percentile belongs to --observer percentile; without",
+        ),
+        (["--calibrate-tokens", "600"], "--calibrate-tokens belongs to --calibrate"),
+        (["--report", "no-such-folder/r.json"], "lies in a folder that does not exist; make it first"),
         (["--report", "r.txt"], "--report r.txt ends in neither .html nor .json"),
         (["--calibrate", "missing.txt"], "cannot read --calibrate missing.txt: No such file or directory"),
     ],
@@ -257,3 +266,37 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, text: Path) -> None:
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert beside(source) == before
+
+
+@pytest.mark.parametrize("format_", ["gguf", "onnx"])
+def test_a_family_that_the_format_has_no_form_for_is_refused_before_any_work(
+    tmp_path: Path, text: Path, format_: str
+) -> None:
+    if format_ == "onnx":
+        pytest.importorskip("onnx", reason="needs pip install 'edgeseek[onnx]'")
+    source = write(CASES["deepseek-v2-experts"], tmp_path / "hf")
+    found = quantize(tmp_path, source, "-o", tmp_path / "out", "--format", format_, "--calibrate", text)
+    assert found.code == 1
+    assert "deepseek_v2" in found.error_line
+    assert "gptq needs" not in found.err
+
+
+def test_a_recipe_file_is_not_taken_for_a_scheme_of_its_name_by_onnx(tmp_path: Path, source: Path) -> None:
+    pytest.importorskip("onnx", reason="needs pip install 'edgeseek[onnx]'")
+    recipe = tmp_path / "f16.toml"
+    recipe.write_text('default = "q4"\n[[rule]]\ntensors = "embed.*"\nscheme = "q8"\n')
+    found = quantize(tmp_path, source, "-o", tmp_path / "out", "--format", "onnx", "--quantize", recipe)
+    assert found.code == 2
+    assert "ONNX's operators cannot hold a recipe's mixture; give int4, f16 or f32" in found.error_line
+
+
+def test_what_a_killed_replacement_left_is_ended_by_the_next_run(tmp_path: Path, source: Path) -> None:
+    target = tmp_path / "out"
+    assert quantize(tmp_path, source, "-o", target).code == 0
+    # Killed between the two renames of a replacement: both packages are whole, none has the name.
+    target.rename(tmp_path / ".out.old")
+    shutil.copytree(tmp_path / ".out.old", tmp_path / ".out.new")
+    refused = quantize(tmp_path, source, "-o", target)
+    assert "exists already" in refused.err
+    assert target.is_dir()
+    assert [name for name in beside(source) if name.startswith(".out")] == []

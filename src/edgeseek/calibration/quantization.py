@@ -8,7 +8,7 @@ from typing import Literal
 
 from edgeseek.calibration.divergence import Divergence
 from edgeseek.calibration.statistics import MAX_TOKENS
-from edgeseek.quantize.recipe import INT4_BITS, Recipe
+from edgeseek.quantize.recipe import Recipe
 
 Method = Literal["rtn", "awq", "gptq"]
 Format = Literal["package", "gguf", "onnx"]
@@ -26,8 +26,8 @@ class Job:
     source: Path
     output: Path
     recipe: Recipe | None = None
-    #: What the built-in int4 may use a weight, on average.
-    bits: float = INT4_BITS
+    #: What the built-in int4 may use a weight, on average; None for INT4_BITS, and for other recipes.
+    bits: float | None = None
     method: Method = "rtn"
     format: Format = "package"
     text: str | None = None

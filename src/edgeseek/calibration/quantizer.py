@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from edgeseek.architectures import gguf_outline
 from edgeseek.calibration.divergence import divergence
 from edgeseek.calibration.hessians import HessianRounds, largest_need
 from edgeseek.calibration.quantization import Job, Outcome, TensorLine
@@ -24,7 +25,7 @@ from edgeseek.errors import DoesNotFitError, StorageError, UsageError
 from edgeseek.export.gguf import write_gguf
 from edgeseek.export.gguf_types import GgufType
 from edgeseek.export.moments import estimated_importance
-from edgeseek.export.package import write_package
+from edgeseek.export.package import check_target, write_package
 from edgeseek.export.scaled import ScaledSource
 from edgeseek.export.source import ModelSource, has_codes, open_source
 from edgeseek.llm import LLM
@@ -33,7 +34,7 @@ from edgeseek.package import convert, is_package
 from edgeseek.package.files import OsFiles, make_folders
 from edgeseek.package.writer import own_folder, remove_abandoned, storage_error
 from edgeseek.quantize.gptq import Gptq
-from edgeseek.quantize.recipe import fitting, int4_recipe
+from edgeseek.quantize.recipe import INT4_BITS, Recipe, fitting, int4_recipe
 from edgeseek.quantize.rounding import LeastError, Rounding
 from edgeseek.quantize.schemes import SCHEMES, Scheme
 from edgeseek.settings import Settings
@@ -74,6 +75,7 @@ def quantize(
     _check(job)
     with ExitStack() as stack:
         source = stack.enter_context(open_source(job.source))
+        _check_family(job, source)
         chosen = _chosen(job, source)
         run = _Run(job, settings, source, chosen, progress, say, stack)
         return run.whole()
@@ -82,13 +84,27 @@ def quantize(
 def _check(job: Job) -> None:
     if job.method != "rtn" and job.text is None:
         raise UsageError(f"{job.method} needs to see the model's inputs; give a text with --calibrate")
+    if job.bits is not None and (job.recipe is not None or job.format == "onnx"):
+        raise UsageError("bits are for int4 in a package or a GGUF; other schemes have theirs")
     source, output = job.source.resolve(), job.output.resolve()
     if output == source or source in output.parents or output in source.parents:
         raise UsageError(
             f"the output {job.output} and the source {job.source} lie in each other; choose another"
         )
-    if job.output.exists() and not job.force:
+    if job.format == "package":
+        check_target(job.output, force=job.force)
+    elif job.output.exists() and not job.force:
         raise StorageError(f"{job.output} exists already; choose another output, or replace it with --force")
+
+
+def _check_family(job: Job, source: ModelSource) -> None:
+    """Raise UnsupportedCheckpointError, before any work, for a model that the format has no form for."""
+    if job.format == "gguf":
+        gguf_outline(source.config)
+    elif job.format == "onnx":
+        from edgeseek.export.onnx import check_family
+
+        check_family(source.config, source.name)
 
 
 def _chosen(job: Job, source: ModelSource) -> dict[str, tuple[Scheme, Scheme]]:
@@ -98,7 +114,7 @@ def _chosen(job: Job, source: ModelSource) -> dict[str, tuple[Scheme, Scheme]]:
         for name, tensor in source.tensors.items()
         if len(tensor.shape) == 2 and not name.endswith(".router.weight")
     }
-    recipe = job.recipe or int4_recipe(shapes, job.bits)
+    recipe = job.recipe or int4_recipe(shapes, job.bits or INT4_BITS)
     if unmatched := recipe.unmatched([*shapes]):
         raise UsageError(
             f"the recipe's {unmatched[0]!r} matches no matrix of {source.name}; they are called like "
@@ -112,7 +128,9 @@ def _chosen(job: Job, source: ModelSource) -> dict[str, tuple[Scheme, Scheme]]:
 
 def _onnx_schemes(job: Job, names: Sequence[str]) -> dict[str, tuple[Scheme, Scheme]]:
     """What `MatMulNBits` can hold: q4 with the tables in q8, or floats."""
-    recipe = "int4" if job.recipe is None else job.recipe.name
+    if job.recipe is not None and job.recipe != Recipe(job.recipe.default, job.recipe.default):
+        raise UsageError("ONNX's operators cannot hold a recipe's mixture; give int4, f16 or f32")
+    recipe = "int4" if job.recipe is None else job.recipe.default
     floats: tuple[Scheme, ...] = ("f16", "f32")
     for scheme in floats:
         if recipe == scheme:
@@ -166,7 +184,7 @@ class _Run:
     def _method(self) -> tuple[ModelSource, Rounding]:
         job, source = self._job, self._source
         if job.text is None:
-            return source, LeastError(estimated_importance(source).get)
+            return source, LeastError(estimated_importance(source).get if self._rounded() else None)
         llm = self._reference()
         windows = calibration_tokens(llm, job.text, job.tokens)
         statistics = gather(
@@ -189,7 +207,7 @@ class _Run:
             )
             scaled = ScaledSource(source, scales.rows, scales.columns)
             return scaled, LeastError(lambda name: scales.importance(statistics, name))
-        rounded = [n for n, (_, scheme) in self._chosen.items() if SCHEMES[scheme].code_bits]
+        rounded = self._rounded()
         budget = self._hessian_budget(llm, rounded, statistics)
         hessians = HessianRounds(
             llm, windows, statistics, rounded, budget, percentile=job.percentile, progress=self._progress
@@ -209,6 +227,10 @@ class _Run:
             )
         return max(need, min(available // _HESSIAN_SHARE, _HESSIAN_MOST))
 
+    def _rounded(self) -> list[str]:
+        """Matrices that become codes."""
+        return [name for name, (_, scheme) in self._chosen.items() if SCHEMES[scheme].code_bits]
+
     def _scheme(self, name: str, _shape: tuple[int, ...] = ()) -> Scheme:
         chosen = self._chosen.get(name)
         return "f32" if chosen is None else chosen[1]
@@ -226,7 +248,7 @@ class _Run:
                 types=lambda name, _: _GGUF_TYPES[self._scheme(name)],
                 rounding=rounding,
                 progress=written,
-                threads=job.threads,
+                threads=job.threads or self._settings.threads,
                 force=job.force,
             )
             lines = [(t.name, t.shape, t.dtype, t.size, t.kept, t.sums.relative_rms) for t in report.tensors]
@@ -241,7 +263,7 @@ class _Run:
             rounding=rounding,
             calibration=self._record(),
             progress=written,
-            threads=job.threads,
+            threads=job.threads or self._settings.threads,
             force=job.force,
         )
         self._take([(t.name, t.shape, t.scheme, t.size, t.kept, t.error) for t in package.tensors])

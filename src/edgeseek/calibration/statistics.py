@@ -38,6 +38,7 @@ _TAP_BYTES, _LEAST_ROWS = 64 << 20, 16
 SAMPLE_ROWS = 128
 #: Percentiles below this would cap what is no outlier.
 MIN_PERCENTILE = 90.0
+DEFAULT_PERCENTILE = 99.99
 
 #: Called with (what is done, steps done, steps in all).
 Progress = Callable[[str, int, int], None]

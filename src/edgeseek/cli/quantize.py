@@ -35,9 +35,14 @@ def quantize(
         ),
     ] = "int4",
     bits: Annotated[
-        float,
-        typer.Option("--bits", metavar="N", help="For int4: bits a weight on average, at most, from 4.5."),
-    ] = 4.6,
+        float | None,
+        typer.Option(
+            "--bits",
+            metavar="N",
+            help="For int4: bits a weight on average, at most, from 4.5.",
+            show_default="4.6",
+        ),
+    ] = None,
     format: Annotated[  # noqa: A002  # the option's name
         str, typer.Option("--format", metavar="package|gguf|onnx", help="What to write.")
     ] = "package",
@@ -55,9 +60,15 @@ def quantize(
         typer.Option("--calibrate", metavar="FILE", help="UTF-8 text of the kind the model will meet."),
     ] = None,
     calibrate_tokens: Annotated[
-        int,
-        typer.Option("--calibrate-tokens", metavar="N", min=512, help="Tokens of it that are used, at most."),
-    ] = 1 << 15,
+        int | None,
+        typer.Option(
+            "--calibrate-tokens",
+            metavar="N",
+            min=512,
+            help="Tokens of it that are used, at most.",
+            show_default="32768",
+        ),
+    ] = None,
     observer: Annotated[
         str,
         typer.Option(
@@ -67,8 +78,14 @@ def quantize(
         ),
     ] = "minmax",
     percentile: Annotated[
-        float, typer.Option("--percentile", metavar="P", help="For --observer percentile, 90 to below 100.")
-    ] = 99.99,
+        float | None,
+        typer.Option(
+            "--percentile",
+            metavar="P",
+            help="For --observer percentile, 90 to below 100.",
+            show_default="99.99",
+        ),
+    ] = None,
     text: Annotated[
         Path | None,
         typer.Option(
@@ -92,9 +109,17 @@ def quantize(
     what its inputs need. Measure on another text than the one calibrated on.
     """
     job = _checked(method, format, observer, calibrate, max_seq_len, report)
+    for option, value, of, used in (
+        ("--calibrate-tokens", calibrate_tokens, "--calibrate", calibrate is not None),
+        ("--percentile", percentile, "--observer percentile", observer == "percentile"),
+        ("--bits", bits, "--quantize int4 as a package or GGUF", what == "int4" and format != "onnx"),
+    ):
+        if value is not None and not used:
+            raise UsageError(f"{option} belongs to {of}; without that it does nothing")
     from edgeseek.calibration.quantization import Job
     from edgeseek.calibration.quantization_report import write_report
     from edgeseek.calibration.quantizer import quantize as run
+    from edgeseek.calibration.statistics import DEFAULT_PERCENTILE, MAX_TOKENS
     from edgeseek.quantize.recipe import parse_recipe
 
     if format == "onnx":
@@ -117,8 +142,8 @@ def quantize(
                     recipe=recipe,
                     bits=bits,
                     text=calibration,
-                    tokens=calibrate_tokens,
-                    percentile=percentile if observer == "percentile" else None,
+                    tokens=calibrate_tokens or MAX_TOKENS,
+                    percentile=(percentile or DEFAULT_PERCENTILE) if observer == "percentile" else None,
                     measure=measure,
                     max_positions=max_seq_len,
                     threads=threads,
@@ -159,6 +184,8 @@ def _checked(
         raise UsageError("--max-seq-len belongs to --format onnx; other formats take the context when run")
     if report is not None and report.suffix not in (".html", ".json"):
         raise UsageError(f"--report {report} ends in neither .html nor .json")
+    if report is not None and not report.absolute().parent.is_dir():
+        raise UsageError(f"--report {report} lies in a folder that does not exist; make it first")
     return {"method": cast("Any", chosen), "format": cast("Any", format)}
 
 

@@ -5,16 +5,17 @@ Knows nothing of files or metadata.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from edgeseek.errors import UnsupportedCheckpointError
 from edgeseek.export.gguf_header import TensorInfo
 from edgeseek.export.source import SourceTensor, has_codes, row_ranges
+from edgeseek.package.ahead import in_order
 from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS
 from edgeseek.quantize.gguf_join import join
 from edgeseek.quantize.packing import Bytes, Floats, values
@@ -67,22 +68,17 @@ def stream(plans: Sequence[Plan], rounding: Rounding, pool: Executor) -> Iterato
 
     Raises UnsupportedCheckpointError for values that the type cannot hold.
     """
-    pending: deque[Future[Piece]] = deque()
-    try:
-        for plan in plans:
-            unit = plan.info.shape[0] // plan.heads if plan.heads else 1
-            # What a method needs for a matrix may be large, so it is prepared when its turn comes.
-            round_rows = _rounder(plan, rounding)
-            weights = rounding.piece_weights if plan.rounded else _PIECE_WEIGHTS
-            for start, stop in row_ranges(plan.source, unit, weights):
-                pending.append(pool.submit(_piece, plan, round_rows, start, stop))
-                if len(pending) > _AHEAD:
-                    yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
+    return in_order(_calls(plans, rounding), pool, _AHEAD)
+
+
+def _calls(plans: Sequence[Plan], rounding: Rounding) -> Iterator[Callable[[], Piece]]:
+    for plan in plans:
+        unit = plan.info.shape[0] // plan.heads if plan.heads else 1
+        # What a method needs for a matrix may be large, so it is prepared when its turn comes.
+        round_rows = _rounder(plan, rounding)
+        weights = rounding.piece_weights if plan.rounded else _PIECE_WEIGHTS
+        for start, stop in row_ranges(plan.source, unit, weights):
+            yield partial(_piece, plan, round_rows, start, stop)
 
 
 def _rounder(plan: Plan, rounding: Rounding) -> RoundRows | None:

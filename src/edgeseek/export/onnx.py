@@ -18,7 +18,6 @@ import numpy as np
 
 from edgeseek import __version__
 from edgeseek.architectures import ModelConfig
-from edgeseek.checkpoints import open_checkpoint
 from edgeseek.errors import MissingExtraError, StorageError, UnsupportedCheckpointError, UsageError
 from edgeseek.export.new_folder import NewFiles
 from edgeseek.export.onnx_genai import (
@@ -27,9 +26,8 @@ from edgeseek.export.onnx_genai import (
     genai_config,
     tokenizer_config,
 )
-from edgeseek.export.source import CheckpointSource, ModelSource, PackageSource
+from edgeseek.export.source import ModelSource, open_source
 from edgeseek.memory.planner import DEFAULT_CONTEXT
-from edgeseek.package import is_package, open_package
 from edgeseek.package.files import Files, OsFiles
 from edgeseek.package.manifest import GENERATION_NAME, TEMPLATE_NAME, TOKENIZER_NAME
 from edgeseek.tokenizer import build_tokenizer_json, chat_template_of, generation_defaults
@@ -73,7 +71,6 @@ def write_onnx(
     precision: str = "int4",
     max_positions: int | None = None,
     opset: int = DEFAULT_OPSET,
-    digest: str = "",
     force: bool = False,
     progress: Progress | None = None,
     files: Files | None = None,
@@ -84,8 +81,7 @@ def write_onnx(
     it. `precision` "f32" makes a graph of standard operators alone; "f16" and "int4" use ONNX Runtime's
     `GroupQueryAttention`, int4 `MatMulNBits` too: a matrix that the source stores as q4 or q8 keeps its
     values, q5 and q6k matrices and a head of floats are rounded to 8 bits, all else to 4. `max_positions` is
-    the longest sequence the graph takes (default: the model's, 8192 at most). `digest` identifies an opened
-    source in the metadata; of a path it is computed.
+    the longest sequence the graph takes (default: the model's, 8192 at most).
 
     Raises MissingExtraError without the `onnx` package, UnsupportedCheckpointError for a family that is not
     in `FAMILIES`, UsageError for a bad option, CheckpointError, PackageError or TokenizerError for a source
@@ -99,13 +95,11 @@ def write_onnx(
     graph_path = output if output.suffix == ".onnx" else output / GRAPH_NAME
     with ExitStack() as stack:
         if isinstance(source, Path):
-            source, digest = _opened(source, stack)
-        _check_family(source.config, source.name)
+            source = stack.enter_context(open_source(source))
+        check_family(source.config, source.name)
         positions = _positions(source.config, max_positions)
         with NewFiles(graph_path.parent, files or OsFiles(), force=force) as new:
-            return _write(
-                source, graph_path, new, cast(Precision, precision), positions, opset, digest, progress
-            )
+            return _write(source, graph_path, new, cast(Precision, precision), positions, opset, progress)
 
 
 def require_onnx() -> None:
@@ -124,7 +118,8 @@ def _check_opset(opset: int) -> None:
         raise UsageError(f"opset {opset} cannot be written; give {OLDEST_OPSET} to {newest}")
 
 
-def _check_family(config: ModelConfig, name: str) -> None:
+def check_family(config: ModelConfig, name: str) -> None:
+    """Raise UnsupportedCheckpointError for a model that has no graph."""
     what = config.architecture
     if what not in FAMILIES or config.moe is not None or config.latent is not None:
         extra = " with experts" if config.moe else " with latent attention" if config.latent else ""
@@ -142,15 +137,6 @@ def _positions(config: ModelConfig, asked: int | None) -> int:
     return asked
 
 
-def _opened(path: Path, stack: ExitStack) -> tuple[ModelSource, str]:
-    """The source at `path` and the digest of what it holds."""
-    if is_package(path):
-        package = stack.enter_context(open_package(path))
-        return PackageSource(package), package.digest
-    checkpoint = stack.enter_context(open_checkpoint(path))
-    return CheckpointSource(checkpoint), checkpoint.digest()
-
-
 def _write(
     source: ModelSource,
     graph_path: Path,
@@ -158,7 +144,6 @@ def _write(
     precision: Precision,
     positions: int,
     opset: int,
-    digest: str,
     progress: Progress | None,
 ) -> OnnxReport:
     import onnx
@@ -170,7 +155,7 @@ def _write(
     graph = built.graph
     texts = _texts(source, graph_path.name, positions, precision)
     model = graph.model(
-        source.name, opset, _metadata(source, precision, positions, digest), __version__
+        source.name, opset, _metadata(source, precision, positions), __version__
     ).SerializeToString()
     new.begin([*texts, data_name, graph_path.name], graph.data_bytes + len(model))
     _write_data(new, data_name, graph, progress)
@@ -205,11 +190,11 @@ def _write_data(new: NewFiles, name: str, graph: Any, progress: Progress | None)
     new.write(name, pieces())
 
 
-def _metadata(source: ModelSource, precision: str, positions: int, digest: str) -> dict[str, str]:
+def _metadata(source: ModelSource, precision: str, positions: int) -> dict[str, str]:
     """What the `onnx` backend reads back, see `runtime/onnx_graph.py`."""
     values = {
         "name": source.name,
-        "digest": digest,
+        "digest": source.digest(),
         "config": json.dumps(source.config.to_json()),
         "precision": precision,
         "max_positions": str(positions),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ import numpy as np
 
 from edgeseek.errors import StorageError, UnsupportedCheckpointError
 from edgeseek.export.source import ModelSource, SourceTensor, row_ranges
+from edgeseek.package.ahead import in_order
 from edgeseek.package.container import lay_out
 from edgeseek.package.files import Files, OsFiles
+from edgeseek.package.folders import replacement, settle
 from edgeseek.package.manifest import (
     GENERATION_NAME,
     MANIFEST_NAME,
@@ -45,6 +47,8 @@ Schemes = Callable[[str, tuple[int, ...]], Scheme]
 Progress = Callable[[int, int], None]
 
 _MAX_THREADS = 8
+#: Weights in a piece that is not rounded.
+_KEPT_WEIGHTS = 1 << 16
 #: The float types whose values a scheme holds exactly.
 _EXACT: Mapping[str, tuple[str, ...]] = {"f32": ("f32", "f16", "bf16"), "f16": ("f16",)}
 
@@ -121,18 +125,13 @@ def write_package(
     """
     files = files or OsFiles()
     target = output.absolute()
-    replaced = files.exists(target)
-    if replaced:
-        _check_replaceable(target, files, force=force)
+    replaced = check_target(output, force=force, files=files)
     texts = _texts(source)
     plans = [_plan(source, tensor, schemes) for tensor in source.tensors]
     types = {"f16": "F16", "f32": "F32"}
     container = lay_out([(plan.name, types.get(plan.scheme, "U8"), plan.size) for plan in plans])
-    final = target.with_name(f".{target.name}.new") if replaced else target
-    if replaced and files.exists(final):
-        files.remove_tree(final)
     workers = min(threads or len(os.sched_getaffinity(0)), _MAX_THREADS)
-    with PackageWriter(final, container, files) as writer:
+    with PackageWriter(replacement(target) if replaced else target, container, files) as writer:
         with ThreadPoolExecutor(workers, "quantize") as pool:
             written, records = _write(writer, plans, rounding, pool, workers, progress)
         manifest = Manifest(
@@ -145,15 +144,24 @@ def write_package(
         )
         writer.finish(manifest.to_bytes(), texts)
     if replaced:
-        _exchange(target, final, files)
+        settle(target, files)
     return PackageReport(output, container.file_bytes, tuple(written))
 
 
-def _check_replaceable(target: Path, files: Files, *, force: bool) -> None:
+def check_target(output: Path, *, force: bool, files: Files | None = None) -> bool:
+    """Whether `output` is a package that `write_package` would replace; ends a replacement that was killed.
+
+    Raises StorageError for one that may not be replaced: without `force`, or because it is no package.
+    """
+    files, target = files or OsFiles(), output.absolute()
+    settle(target, files)
+    if not files.exists(target):
+        return False
     if not force:
-        raise StorageError(f"{target} exists already; choose another output, or replace it with --force")
+        raise StorageError(f"{output} exists already; choose another output, or replace it with --force")
     if not files.exists(target / MANIFEST_NAME):
-        raise StorageError(f"{target} exists and is no package; it is not replaced, choose another output")
+        raise StorageError(f"{output} exists and is no package; it is not replaced, choose another output")
+    return True
 
 
 def _texts(source: ModelSource) -> dict[str, bytes]:
@@ -166,16 +174,6 @@ def _texts(source: ModelSource) -> dict[str, bytes]:
     if template is not None:
         texts[TEMPLATE_NAME] = template.encode()
     return texts
-
-
-def _exchange(target: Path, final: Path, files: Files) -> None:
-    aside = target.with_name(f".{target.name}.old")
-    if files.exists(aside):
-        files.remove_tree(aside)
-    files.rename(target, aside)
-    files.rename(final, target)
-    files.sync_folder(target.parent)
-    files.remove_tree(aside)
 
 
 def _plan(source: ModelSource, name: str, schemes: Schemes) -> _Plan:
@@ -195,7 +193,7 @@ def _write(
 ) -> tuple[list[WrittenTensor], dict[str, TensorRecord]]:
     total, done = sum(plan.size for plan in plans), 0
     written, records = [], dict[str, TensorRecord]()
-    pieces = _stream(plans, rounding, pool, ahead)
+    pieces = in_order(_calls(plans, rounding), pool, ahead)
     for plan in plans:
         parts = list[SquareSums]()
 
@@ -233,34 +231,20 @@ def _write(
 _Piece = tuple[Bytes, SquareSums, bool]
 
 
-def _stream(plans: Sequence[_Plan], rounding: Rounding, pool: Executor, ahead: int) -> Iterator[_Piece]:
-    """Pieces of all tensors in order; a few are worked on ahead."""
-    pending: deque[Future[_Piece]] = deque()
-    try:
-        for plan in plans:
-            # What a method needs for a matrix may be large, so it is prepared when its turn comes.
-            round_rows = _rounder(plan, rounding)
-            for start, stop in row_ranges(
-                plan.source, interleave(plan.layout), _piece_weights(plan, rounding)
-            ):
-                pending.append(pool.submit(_piece, plan, round_rows, start, stop))
-                if len(pending) > ahead:
-                    yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
+def _calls(plans: Sequence[_Plan], rounding: Rounding) -> Iterator[Callable[[], _Piece]]:
+    """What makes the pieces of all tensors, in order."""
+    for plan in plans:
+        # What a method needs for a matrix may be large, so it is prepared when its turn comes.
+        round_rows = _rounder(plan, rounding)
+        weights = _KEPT_WEIGHTS if plan.kept else rounding.piece_weights
+        for start, stop in row_ranges(plan.source, interleave(plan.layout), weights):
+            yield partial(_piece, plan, round_rows, start, stop)
 
 
 def _rounder(plan: _Plan, rounding: Rounding) -> RoundRows:
     if not SCHEMES[plan.scheme].code_bits or plan.kept or plan.layout == "flat":
         return lambda rows: from_floats(rows, plan.scheme)
     return rounding.prepare(plan.name, plan.source.shape[1], plan.scheme)
-
-
-def _piece_weights(plan: _Plan, rounding: Rounding) -> int:
-    return 1 << 16 if plan.kept else rounding.piece_weights
 
 
 def _piece(plan: _Plan, round_rows: RoundRows, start: int, stop: int) -> _Piece:

@@ -7,10 +7,10 @@ in order, so memory holds a handful of pieces and never a tensor.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from edgeseek.architectures import TensorRule
 from edgeseek.checkpoints.base import LazyTensor
 from edgeseek.errors import UnsupportedCheckpointError
+from edgeseek.package.ahead import in_order
 from edgeseek.package.plan import PlannedTensor
 from edgeseek.quantize.gguf_blocks import GGUF_BLOCKS, split
 from edgeseek.quantize.packing import Blocks, Floats, pack, values
@@ -45,18 +46,8 @@ def stream(plans: Sequence[PlannedTensor], pool: Executor, ahead: int) -> Iterat
 
     Raises UnsupportedCheckpointError for values that the scheme cannot hold.
     """
-    pending: deque[Future[Piece]] = deque()
-    try:
-        for plan in plans:
-            for start, stop in row_ranges(plan):
-                pending.append(pool.submit(make_piece, plan, start, stop))
-                if len(pending) > ahead:
-                    yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
+    calls = (partial(make_piece, plan, start, stop) for plan in plans for start, stop in row_ranges(plan))
+    return in_order(calls, pool, ahead)
 
 
 def row_ranges(plan: PlannedTensor, weights: int = PIECE_WEIGHTS) -> Iterator[tuple[int, int]]:

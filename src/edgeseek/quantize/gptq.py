@@ -11,6 +11,7 @@ Takes weights and Hessians, nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -38,41 +39,51 @@ class Gptq:
 
     def __init__(self, hessians: Hessians, fallback: Rounding, damping: float = DAMPING) -> None:
         self._hessians, self._fallback, self._damping = hessians, fallback, damping
-        #: Package names of matrices that had no Hessian.
+        #: Package names of matrices that were rounded without a Hessian, or whose Hessian was of no use.
         self.without: list[str] = []
-        self._kept: tuple[str, Floats, Floats] | None = None
+        #: The last Hessian and its factor: matrices that share an input follow each other.
+        self._last: tuple[Floats, Floats | None] | None = None
 
     def prepare(self, name: str, columns: int, scheme: Scheme) -> RoundRows:
         """See `Rounding.prepare`. Raises ValueError for a Hessian of another size."""
         hessian = self._hessians(name)
-        if hessian is None:
+        if hessian is not None and hessian.shape != (columns, columns):
+            raise ValueError(f"{name} has {columns} columns and a Hessian of shape {hessian.shape}")
+        factor = None if hessian is None else self._factor(hessian)
+        if hessian is None or factor is None:
             self.without.append(name)
             return self._fallback.prepare(name, columns, scheme)
-        if hessian.shape != (columns, columns):
-            raise ValueError(f"{name} has {columns} columns and a Hessian of shape {hessian.shape}")
-        factor = cholesky_of_inverse(hessian, self._damping)
         importance = np.ascontiguousarray(hessian.diagonal(), np.float32)
-        return lambda rows: round_with_feedback(rows, scheme, factor, importance)
+        return partial(round_with_feedback, scheme=scheme, factor=factor, importance=importance)
+
+    def _factor(self, hessian: Floats) -> Floats | None:
+        if self._last is None or self._last[0] is not hessian:
+            self._last = None
+            self._last = (hessian, cholesky_of_inverse(hessian, self._damping))
+        return self._last[1]
 
 
-def cholesky_of_inverse(hessian: npt.NDArray[np.floating], damping: float = DAMPING) -> Floats:
-    """The upper Cholesky factor of (H + λI)⁻¹, λ = `damping` times the mean of H's diagonal.
+def cholesky_of_inverse(hessian: npt.NDArray[np.floating], damping: float = DAMPING) -> Floats | None:
+    """The upper triangular U with UᵀU = (H + λI)⁻¹, λ = `damping` times the mean of H's diagonal.
 
-    Inputs that are always 0 get a 1 on the diagonal: their weights then round by themselves. Works in
-    float64 and takes about four matrices of that.
+    Inputs that are always 0 get a 1 on the diagonal: their weights then round by themselves. Where H is not
+    positive definite (sums in float32 are not exact), λ is made larger; None where that does not help or H
+    is not finite. Works in float64 and takes about four matrices of that.
     """
-    h = np.array(hessian, np.float64)
-    diagonal = h.diagonal().copy()
-    if not np.isfinite(h).all():
-        raise ValueError("a Hessian holds values that are not finite")
-    mean = float(diagonal.mean())
-    h[np.diag_indices_from(h)] = np.where(diagonal > 0, diagonal + damping * mean, 1.0)
-    # With P the reversal of order, PHP = LLᵀ gives H⁻¹ = (P L⁻ᵀ P)(P L⁻ᵀ P)ᵀ, whose factors are lower
-    # triangular; the upper one that is wanted is U with H⁻¹ = UᵀU, so invert and factor.
-    inverse = np.linalg.inv(h)
-    inverse += inverse.T
-    inverse *= 0.5
-    return np.ascontiguousarray(np.linalg.cholesky(inverse).T, np.float32)
+    diagonal = hessian.diagonal().astype(np.float64)
+    if not np.isfinite(hessian).all():
+        return None
+    for share in (damping, 10 * damping, 100 * damping):
+        h = np.array(hessian, np.float64)
+        h[np.diag_indices_from(h)] = np.where(diagonal > 0, diagonal + share * diagonal.mean(), 1.0)
+        try:
+            inverse = np.linalg.inv(h)
+            inverse += inverse.T
+            inverse *= 0.5
+            return np.ascontiguousarray(np.linalg.cholesky(inverse).T, np.float32)
+        except np.linalg.LinAlgError:
+            continue
+    return None
 
 
 def round_with_feedback(rows: Floats, scheme: Scheme, factor: Floats, importance: Floats) -> Blocks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -39,14 +40,9 @@ class Grid:
         result: Floats = codes * self.step[group] + self.base[group]
         return result
 
-    @property
+    @cached_property
     def _inverse(self) -> Floats:
-        found = self.__dict__.get("_inverted")
-        if found is None:
-            found = np.divide(1, self.step, out=np.zeros_like(self.step), where=self.step != 0)
-            self.__dict__["_inverted"] = found
-        result: Floats = found
-        return result
+        return np.divide(1, self.step, out=np.zeros_like(self.step), where=self.step != 0)
 
 
 def grid_of(blocks: Blocks) -> Grid:

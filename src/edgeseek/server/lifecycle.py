@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeseek.errors import MissingExtraError, StorageError, UsageError
+from edgeseek.errors import EdgeseekError, MissingExtraError, StorageError, UsageError
 from edgeseek.server.config import ServerConfig
 from edgeseek.server.sd_notify import Notifier
 
@@ -184,12 +184,22 @@ class _Process:
     async def _feed(self, period_s: float) -> None:
         """Tell the watchdog that the engine steps: word goes through its step loop, and comes back."""
         while True:
-            llm = self._host.llm
-            if llm is not None:
-                with contextlib.suppress(Exception):
-                    await asyncio.to_thread(llm.engine.between_steps, lambda *_: None)
-            self._notifier.alive()
+            if await engine_steps(self._host):
+                self._notifier.alive()
             await asyncio.sleep(period_s / 3)
+
+
+async def engine_steps(host: ModelHost) -> bool:
+    """Whether the model's step loop takes word; true without a model. Waits while a step runs."""
+    llm = host.llm
+    if llm is None:
+        return True
+    try:
+        await asyncio.to_thread(llm.engine.between_steps, lambda *_: None)
+    except EdgeseekError:
+        # Closed because it was released meanwhile is no fault; closed or dead while it serves is one.
+        return host.llm is not llm
+    return True
 
 
 def _server(config: Any, signalled: Callable[[int], None]) -> Any:

@@ -20,9 +20,9 @@ from edgeseek.memory.footprint import (
 from edgeseek.package import convert
 from edgeseek.package.conversion import conversion_threads
 from edgeseek.package.files import Files
+from edgeseek.package.folders import replacement, settle
 from edgeseek.quantize.schemes import Scheme
 from edgeseek.settings import Settings
-from edgeseek.store.folders import replacement, settle
 from edgeseek.store.sources import Source
 from edgeseek.tokenizer import build_tokenizer_json, chat_template_of, generation_defaults
 

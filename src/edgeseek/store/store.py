@@ -1,7 +1,7 @@
 """`Store`: what may be done with the packages of this machine.
 
 Owns which folder a name leads to and who may change it when. Knows nothing of how a package is made
-(`importing.py`) or exchanged (`folders.py`).
+(`importing.py`) or exchanged (`package/folders.py`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from edgeseek.errors import (
     UnknownModelError,
     UsageError,
 )
-from edgeseek.package import Package, is_package, open_package
+from edgeseek.package import Package, folders, is_package, open_package
 from edgeseek.package.files import Files, OsFiles, make_folders
 from edgeseek.package.manifest import MANIFEST_NAME
 from edgeseek.quantize.schemes import Scheme, parse_rounding_scheme
 from edgeseek.settings import Settings
-from edgeseek.store import folders
 from edgeseek.store.sources import Source, is_outdated, lock_name, source_of
 
 if TYPE_CHECKING:

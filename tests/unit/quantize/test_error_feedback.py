@@ -50,6 +50,7 @@ def test_a_grid_holds_exactly_what_the_blocks_stand_for(scheme: Scheme) -> None:
 def test_correlated_inputs_lose_much_less_with_feedback(scheme: Scheme) -> None:
     original, hessian = weights(), correlated()
     factor, diagonal = cholesky_of_inverse(hessian), np.ascontiguousarray(hessian.diagonal())
+    assert factor is not None
     nearest = round_to_least_error(original, scheme, diagonal)
     fed = round_with_feedback(original, scheme, factor, diagonal)
     assert output_error(fed, original, hessian) < 0.35 * output_error(nearest, original, hessian)
@@ -59,6 +60,7 @@ def test_correlated_inputs_lose_much_less_with_feedback(scheme: Scheme) -> None:
 def test_without_correlation_it_is_rounding_to_nearest(scheme: Scheme) -> None:
     original, ones = weights(), np.ones(COLUMNS, np.float32)
     factor = cholesky_of_inverse(np.eye(COLUMNS, dtype=np.float32))
+    assert factor is not None
     fed = round_with_feedback(original, scheme, factor, ones)
     each = SCHEMES[scheme].block
     parts = [
@@ -70,9 +72,9 @@ def test_without_correlation_it_is_rounding_to_nearest(scheme: Scheme) -> None:
 
 def test_columns_that_do_not_fill_a_block_are_rounded_and_padding_holds_no_codes() -> None:
     original, hessian = weights(columns=80), correlated(80)
-    fed = round_with_feedback(
-        original, "q4", cholesky_of_inverse(hessian), np.ascontiguousarray(hessian.diagonal())
-    )
+    factor = cholesky_of_inverse(hessian)
+    assert factor is not None
+    fed = round_with_feedback(original, "q4", factor, np.ascontiguousarray(hessian.diagonal()))
     assert values(fed).shape == (ROWS, 96)
     assert (codes_of(fed)[80:] == 0).all()
     assert np.abs(values(fed)[:, :80] - original).max() < 1.0
@@ -98,10 +100,35 @@ def test_inputs_that_never_vary_do_not_stop_it() -> None:
     hessian = correlated()
     hessian[7], hessian[:, 7] = 0, 0
     factor = cholesky_of_inverse(hessian)
+    assert factor is not None
     assert np.isfinite(factor).all()
-    hessian[3, 4] = np.nan
-    with pytest.raises(ValueError, match="not finite"):
-        cholesky_of_inverse(hessian)
+
+
+def test_a_factor_is_that_of_the_damped_inverse() -> None:
+    hessian = correlated(64)
+    factor = cholesky_of_inverse(hessian, 0.01)
+    assert factor is not None
+    assert (np.tril(factor, -1) == 0).all()
+    damped = hessian + 0.01 * hessian.diagonal().mean() * np.eye(64)
+    np.testing.assert_allclose(factor.T @ factor @ damped, np.eye(64), atol=1e-3)
+
+
+def test_sums_that_are_not_positive_definite_are_damped_more() -> None:
+    hessian = correlated(64)
+    values_of, vectors = np.linalg.eigh(hessian)
+    values_of[0] = -0.05 * hessian.diagonal().mean()
+    spoiled = (vectors * values_of @ vectors.T).astype(np.float32)
+    assert cholesky_of_inverse(spoiled) is not None
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e9])
+def test_a_hessian_that_is_of_no_use_is_named_and_rounding_is_plain(bad: float) -> None:
+    hessian = correlated()
+    hessian[3, 3] = bad
+    rounding = Gptq(lambda _: hessian, LeastError())
+    found = rounding.prepare("m", COLUMNS, "q4")(weights())
+    assert (pack(found, "tiles") == pack(round_to_least_error(weights(), "q4"), "tiles")).all()
+    assert rounding.without == ["m"]
 
 
 def test_a_hessian_of_another_size_is_refused() -> None:
